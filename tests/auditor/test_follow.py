@@ -26,11 +26,12 @@ from nafaudit.mechanisms.registry import mechanism
 from nafaudit.models.pair import Pair, load_pair
 from nafaudit.protocols import booked
 from nafaudit.selftest.power import AuditSetup
+from nafaudit.selftest.worlds import toy_prompts
 
 Paths = Callable[[str], tuple[Path, Path]]
 SPECS = ("anchored", "renyi:2", "pathwise")
 BUDGETS = (0.5, 2.0, 30.0)
-SMALL = AuditSetup(length=30, prompts=4, size=20, stop=0.03, sizes=(4, 12), together=4)
+SMALL = AuditSetup(length=30, prompts=4, size=20, stop=0.03, sizes=(12,))
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +42,9 @@ def pair(tiny_pair_paths: Paths) -> Pair:
 
 @pytest.mark.parametrize("k", [0.0, 0.4, float("inf")])
 def test_replaying_many_is_replaying_each(k: float) -> None:
-    arena = replace(SMALL, k=k)
+    arena = replace(SMALL, budgets=(k,))
     world = arena.world(3)
-    asked = arena.asked(world, 3, 0)
+    (asked,) = arena.stages(toy_prompts(world, 3, arena.prompts), 3)
     outputs = AnchoredDecoder(world).decode([one.request for one in asked])
     promise = mechanism("anchored", world.debt)
     tasks = [

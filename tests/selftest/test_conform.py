@@ -19,6 +19,7 @@ from torch import Tensor
 from nafaudit.auditor.follow import replay_many
 from nafaudit.auditor.replay import OnSteps, ReplayTask
 from nafaudit.core.debt import DebtRule
+from nafaudit.core.promise import Promise
 from nafaudit.core.trajectory import Replayed
 from nafaudit.mechanisms.anchored import Anchored
 from nafaudit.mechanisms.reference import AnchoredDecoder, RuleDecoder
@@ -26,6 +27,7 @@ from nafaudit.mechanisms.registry import mechanism
 from nafaudit.protocols import BlackBox, Request, Served, World
 from nafaudit.runner.blackbox import DecoderError
 from nafaudit.runner.worker import answer
+from nafaudit.selftest import careful
 from nafaudit.selftest import conform as suite
 from nafaudit.selftest import trials as asking
 from nafaudit.selftest.conform import (
@@ -94,15 +96,17 @@ class WorldBench:
 
 
 @cache
-def _tried(decoder: type[AnchoredDecoder]) -> tuple[Trials, list[str]]:
+def _tried(
+    decoder: type[AnchoredDecoder], held_to: str = Promise.BANKED
+) -> tuple[Trials, list[str]]:
     """The trials of a decoder, and what was said meanwhile: made once for all that is asked."""
     stages: list[str] = []
     bench = WorldBench(WORLD, decoder(WORLD), PROMPTS)
-    return run_trials(bench, on_stage=stages.append), stages
+    return run_trials(bench, held_to=held_to, on_stage=stages.append), stages
 
 
-def _items(decoder: type[AnchoredDecoder]) -> list[ConformanceItem]:
-    return judge(_tried(decoder)[0])  # type: ignore[arg-type]
+def _items(decoder: type[AnchoredDecoder], held_to: str = Promise.BANKED) -> list[ConformanceItem]:
+    return judge(_tried(decoder, held_to)[0])  # type: ignore[arg-type]
 
 
 def _answered(items: list[ConformanceItem], answer: Conforms) -> set[str]:
@@ -156,24 +160,22 @@ def test_what_a_silent_decoder_does_not_show_is_unknown_not_broken() -> None:
             marks=pytest.mark.full,
         ),
         (broken.Padded, "padding", "beside prompts of other lengths"),
-        (broken.HalfPrice, "charges", "nats for a law that costs"),
+        (
+            broken.HalfPrice,
+            "charges",
+            "the charges that it states, by the laws that it shows, differ",
+        ),
         pytest.param(
             broken.Cold,
             "charges",
-            "its tokens are not drawn from the law it owes",
+            "its tokens are not drawn from the laws that it claims",
             marks=pytest.mark.full,
         ),
-        (broken.Ahead, "budget", "nats are spent where"),
+        (broken.Ahead, "budget", "24 of 24 trajectories exceed their budget"),
         pytest.param(
             broken.ZeroIsNoLimit,
             "k = 0",
             "its tokens are not the safe model's",
-            marks=pytest.mark.full,
-        ),
-        pytest.param(
-            broken.InfinityIsLittle,
-            "k = inf",
-            "its tokens are not the risky model's",
             marks=pytest.mark.full,
         ),
     ],
@@ -222,26 +224,23 @@ def test_the_command_answers_in_words_and_by_its_status(
     assert call("conform", "some.module:Class", cwd=tmp_path).returncode == 0
 
 
-@pytest.mark.parametrize(
-    ("decoder", "item"),
-    [(broken.NoDebt, "budget"), pytest.param(broken.SilentNoDebt, "charges", marks=FULL)],
-)
+@pytest.mark.parametrize("decoder", [broken.NoDebt, pytest.param(broken.SilentNoDebt, marks=FULL)])
 def test_a_debt_that_is_not_charged_is_named_and_the_sampler_is_not_blamed(
-    decoder: type[AnchoredDecoder], item: str
+    decoder: type[AnchoredDecoder],
 ) -> None:
     found = {i.name: i for i in _items(decoder)}
-    assert [i.name for i in found.values() if i.answer is Conforms.NO] == [item]
-    said = "its tokens fit the promise without debt, not with a prefix debt of up to"
-    assert "after a prefix debt of" in found[item].text or said in found[item].text
-    assert found[item].text.endswith("If its promise has none: run it with --no-prefix-debt")
-    assert "drawn from" not in found[item].text
+    assert [i.name for i in found.values() if i.answer is Conforms.NO] == ["budget"]
+    text = found["budget"].text
+    assert "its tokens fit no debt" in text or "before its debt was paid" in text
+    assert text.endswith("If its promise has none: run it with --no-prefix-debt")
+    assert "drawn from" not in text
     without = replace(WORLD, debt=DebtRule(0))
     kept = judge(run_trials(WorldBench(without, decoder(without), PROMPTS)))
     assert not _answered(kept, Conforms.NO)
 
 
 def test_a_debt_that_is_counted_in_other_laws_is_told_from_none() -> None:
-    trials, _ = _tried(broken.NoDebt)
+    trials, _ = _tried(broken.NoDebt, Promise.ANCHORED)
     # As if something warped the laws, and the models' own had no debt.
     replayed = {
         key: replace(again, other_debt=0.0, granted_otherwise=again.granted + again.trajectory.debt)
@@ -263,6 +262,26 @@ def test_a_debt_that_is_counted_in_other_laws_is_told_from_none_on_the_lab_pair(
     assert not _answered(told, Conforms.NO)
 
 
+@pytest.mark.full
+def test_without_a_budget_nothing_is_promised() -> None:
+    items = {item.name: item for item in _items(broken.InfinityIsLittle)}
+    assert items["k = inf"].answer is Conforms.UNKNOWN
+    assert "nothing is promised without a budget" in items["k = inf"].text
+    demanded = {i.name: i for i in _items(broken.InfinityIsLittle, Promise.ANCHORED)}
+    assert demanded["k = inf"].answer is Conforms.NO
+
+
+@pytest.mark.parametrize("kind", [careful.SpendsNineTenths, careful.Arithmetic])
+def test_a_sound_decoder_of_another_rule_is_not_broken(kind: type[AnchoredDecoder]) -> None:
+    """It keeps its budget; that it is not the anchored decoder stands beside that."""
+    trials, _ = _tried(kind)  # type: ignore[arg-type]
+    assert not _answered(judge(trials), Conforms.NO)
+    assert trials.answer is not None and trials.answer.conforms.startswith(
+        "conforms to anchored: NO"
+    )
+    assert _answered(_items(kind, Promise.ANCHORED), Conforms.NO)
+
+
 def test_another_fault_is_not_put_down_to_the_debt() -> None:
     found = [i for i in _items(broken.Ahead) if i.answer is Conforms.NO]
     assert found and not any("prefix debt" in item.text for item in found)
@@ -282,20 +301,20 @@ def test_another_fault_is_not_put_down_to_the_debt() -> None:
 def test_another_budget_that_is_kept_is_named(
     decoder: type[AnchoredDecoder], item: str, text: str
 ) -> None:
-    found = {i.name: i for i in _items(decoder)}
+    found = {i.name: i for i in _items(decoder, Promise.ANCHORED)}
     assert [i.name for i in found.values() if i.answer is Conforms.NO] == [item]
     assert text in found[item].text and "debt" not in found[item].text
 
 
 def test_no_other_budget_is_named_where_none_fits() -> None:
     """A wrong sampler is not put down to the budget."""
-    trials, _ = _tried(broken.Cold)
+    trials, _ = _tried(broken.Cold, Promise.ANCHORED)
     assert trials.alarms and not trials.other_promises
     assert not any("times k" in item.text for item in judge(trials))
 
 
 def test_what_is_tried_is_said() -> None:
-    trials, stages = _tried(broken.SilentThrice)
+    trials, stages = _tried(broken.SilentThrice, Promise.ANCHORED)
     heads = [stage.partition(":")[0] for stage in stages]
     assert all(item in ", ".join(heads) for item in set(ITEMS) - {"normalises"})
     assert trials.other_promises == (3.0,)
@@ -390,12 +409,14 @@ class TestReference(DecoderConformance):
 def test_a_decoder_without_a_debt_is_held_to_the_promise_that_it_makes(tmp_path: Path) -> None:
     spec = f"{broken.__file__}:SilentNoDebt"
     kept = call("conform", spec, "--no-prefix-debt", "--temperature", "0.7", cwd=tmp_path)
-    first = "promise: anchored, ledger banking, no prefix debt, k = 0.25, 1, temperature 0.7"
+    first = (
+        "promise: banked; anchored, ledger banking, no prefix debt, k = 0.25, 1, temperature 0.7"
+    )
     assert first in kept.stdout
     assert kept.returncode == 0, kept.stdout
     result = call("conform", spec, "--k", "4,2,1", "--json", cwd=tmp_path)
     data = json.loads(result.stdout)
-    promise = "anchored, ledger banking, prefix debt positives (n = 5), k = 1, 2, 4"
+    promise = "banked; anchored, ledger banking, prefix debt positives (n = 5), k = 1, 2, 4"
     assert (result.returncode, data["promise"]) == (1, promise)
     (broke,) = [item for item in data["items"] if item["answer"] == "NO"]
     assert broke["name"] == "charges" and broke["text"].endswith("--no-prefix-debt")
@@ -451,4 +472,6 @@ class _Unnormalised(Anchored):
 )
 def test_a_step_level_rule_is_held_to_the_same_items(rule: type[Anchored], broke: set[str]) -> None:
     bench = WorldBench(WORLD, RuleDecoder(WORLD, rule(), rule.__name__), PROMPTS)
-    assert _answered(judge(run_trials(bench)), Conforms.NO) == broke
+    # A rule is held to itself, in every number.
+    trials = run_trials(bench, held_to=Promise.ANCHORED)
+    assert _answered(judge(trials), Conforms.NO) == broke

@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 
 from nafaudit.core.text import plain
+from nafaudit.selftest.careful import CAREFUL
 from nafaudit.selftest.faults import CATALOGUE, FaultCase
 from nafaudit.selftest.power import (
+    LAB,
     SIZES,
+    TINY,
     Power,
     SoundAudits,
     SoundKind,
@@ -20,7 +23,6 @@ from nafaudit.selftest.power import (
 )
 from nafaudit.selftest.run import (
     FULL,
-    QUICK,
     FaultRow,
     SelftestResult,
     quick_cases,
@@ -33,25 +35,28 @@ from nafaudit.views.terminal import terminal
 from tests.commands import call
 
 
-def _power(audits: int, caught: int, *by: str, warned: int = 0) -> Power:
+def _power(audits: int, caught: int, *by: str, noted: int = 0) -> Power:
     counts = dict.fromkeys(SIZES, caught)
-    return Power(audits, counts, dict.fromkeys(SIZES, caught + warned), dict.fromkeys(by, caught))
+    remarks = {"bookkeeping: charge": noted} if noted else {}
+    return Power(audits, counts, counts, dict.fromkeys(by, caught), remarks, 30.0)
 
 
-def _row(case: FaultCase, power: Power) -> FaultRow:
-    return replace(FaultRow.of(case, power, Overspend(24, 12, 1.25)), lab=("replay: charge",))
+def _row(case: FaultCase, caught: int = 24, noted: int = 0) -> FaultRow:
+    by = ("invariant",) if caught else ()
+    silent = _power(24, caught if case.exceeds else 0)
+    return FaultRow.of(case, _power(24, caught, *by, noted=noted), silent, Overspend(24, 12, 1.25))
 
 
 def _rows() -> list[FaultRow]:
     return [
-        _row(case, _power(24, 0, warned=24) if case.harmless else _power(24, 24, case.expected[0]))
+        _row(case, 0, 24) if case.breaks in ("bookkeeping", "conformity") else _row(case)
         for case in CATALOGUE
     ]
 
 
-def _sound(alarms: int) -> SoundKind:
-    fired = {"accounting": alarms} if alarms else {}
-    return SoundKind("KL anchored", 1000, dict.fromkeys(SIZES, alarms), fired)
+def _sound(accused: int) -> SoundKind:
+    by = {"arithmetic, open: invariant": accused} if accused else {}
+    return SoundKind("60 outputs of a budget", 1000, accused, 44, 45, by)
 
 
 def found_of(rows: list[FaultRow] | None = None, alarms: int = 0) -> SelftestResult:
@@ -71,33 +76,41 @@ def test_a_good_result_passes_and_says_so() -> None:
     assert "power is of 1 audit of a fault" in words and "1.00 is at least 0.03, and 0.00" in words
     told = json.loads(json.dumps(plain(found)))
     assert told["sound"] == told["sound"] | {"audits": 1000, "alarms": 0}
-    assert {"name", "description", "expected_check", "caught_by", "power"} <= set(told["faults"][0])
-    assert set(told["faults"][0]["power"]) == {"4", "20", "60"}
+    named = {"name", "description", "breaks", "law", "caught_by", "power", "silent", "needed"}
+    assert named <= set(told["faults"][0])
+    assert set(told["faults"][0]["power"]) == {"4", "20", "60", "200"}
     assert told["bounds"][0]["miss_rate"] == 0.0094
 
 
 @pytest.mark.parametrize(("caught", "fine"), [(23, True), (22, False)])
 def test_a_fault_must_be_caught_nineteen_times_of_twenty(caught: int, fine: bool) -> None:
-    short = _row(CATALOGUE[0], _power(24, caught, CATALOGUE[0].expected[0]))
-    found = found_of([short, *_rows()[1:]])
+    found = found_of([_row(CATALOGUE[0], caught), *_rows()[1:]])
     assert found.passed == fine
     assert found.overall.exit_status == (0 if fine else 1)
-
-
-def test_an_unexpected_check_is_not_what_was_promised() -> None:
-    found = found_of([_row(CATALOGUE[0], _power(24, 24, "hygiene"))])
-    assert not found.passed
     text = " ".join(terminal(selftest_document(found)).split())
-    assert "not caught: sample-risky" in text
+    assert ("not as expected: sample-risky" in text) != fine
 
 
-def test_a_warning_counts_only_where_a_fault_is_harmless() -> None:
-    harmless = next(case for case in CATALOGUE if case.harmless)
-    serious = next(case for case in CATALOGUE if case.must_catch)
-    warned = _power(24, 0, warned=24)
-    assert _row(harmless, warned).as_expected
-    assert not _row(serious, warned).as_expected
-    assert not _row(harmless, _power(24, 0)).as_expected
+def test_what_keeps_its_budget_may_not_be_accused() -> None:
+    case = next(case for case in CATALOGUE if case.breaks == "conformity")
+    assert _row(case, 0).as_expected and not _row(case, 1).as_expected
+    silent = next(case for case in CATALOGUE if case.breaks == "bookkeeping")
+    row = _row(silent, 0, 24)
+    assert row.as_expected
+    assert not replace(row, silent=dict.fromkeys(SIZES, 1 / 24)).as_expected
+
+
+def test_a_listed_law_needs_at_most_three_times_what_the_best_test_needs() -> None:
+    case = next(case for case in CATALOGUE if case.law and case.exceeds)
+    row = replace(_row(case), silent=dict.fromkeys(SIZES, 0.5))
+    assert not row.as_expected
+    # The best test itself needs so many that 200 outputs need not show it.
+    assert replace(row, needed=70.0).as_expected
+
+
+def test_bookkeeping_is_noted_where_it_is_wrong() -> None:
+    case = next(case for case in CATALOGUE if case.breaks == "bookkeeping")
+    assert _row(case, 0, 24).as_expected and not _row(case, 0, 20).as_expected
 
 
 def test_false_alarms_are_accepted_inside_and_refused_just_outside() -> None:
@@ -127,11 +140,13 @@ def test_bounds_keep_their_word_and_the_proxy_does_not() -> None:
 
 
 def test_the_published_effort_is_what_is_promised() -> None:
-    assert 4 * FULL.sound >= 1000
-    assert FULL.more >= FULL.first >= 12
-    assert QUICK.setup.length < FULL.setup.length
+    """At least 10,000 sound audits in exact worlds, and 500 on the lab pair; open and silent."""
+    each = 2 * len(CAREFUL)
+    assert sum(each * n for name, n in FULL.sound.items() if name in TINY) >= 10_000
+    assert sum(each * n for name, n in FULL.sound.items() if name in LAB) >= 500
+    assert len(FULL.setup.budgets) > 1 and FULL.setup.sizes == (4, 20, 60, 200)
     names = {case.name for case in quick_cases()}
-    assert {"sample-risky", "no-debt", "bfloat16", "theta-plus-small"} <= names
+    assert {"sample-risky", "no-debt", "debt-doubled", "theta-plus-small"} <= names
 
 
 def test_a_bad_destination_is_said_at_once(tmp_path: Path) -> None:

@@ -240,6 +240,9 @@ class _Bets:
         }
         # Gains add up, so that sums of each law are enough [laws, labels].
         self._sums = {name: _added(self._logp, each) for name, each in labels.items()}
+        # A bet on one of the three states is as dear where one of them does not occur.
+        nothing = np.zeros((len(self._logp), 3 - self._sums["state"].shape[1]))
+        self._sums["state"] = np.concatenate([self._sums["state"], nothing], axis=1)
 
     def log_e(self, j: int) -> float:
         """Computes the logarithm of the whole bet against one law."""
@@ -314,17 +317,21 @@ def _windows(places: Array, steps: int) -> Array:
     return np.stack(found)
 
 
-def shared_noise(evidence: Evidence) -> float:
+def shared_noise(evidence: Evidence, law: str) -> float:
     """Tests whether answers lean the same way at the same steps; returns about a p-value.
 
-    What leans is log p_risky / p_safe of the token, standardised by the law that fits best. Its law
-    is taken to be normal, so that this accuses nobody: it only keeps evidence from being
-    multiplied.
+    What leans is log p_risky / p_safe of the token, standardised by a law that fits. Its
+    distribution is taken to be normal, so that this accuses nobody: it only keeps evidence from
+    being multiplied.
+
+    Args:
+        evidence: The answers and the family.
+        law: Name of a law that fits; 1 if it is no geometric mixture, which cannot be tested so.
     """
     answers, laws = evidence.answers, evidence.laws
-    totals = laws.logp.sum(axis=(1, 2))
-    totals = np.where([name in GEOMETRIC for name in laws.names], totals, -np.inf)
-    theta, alive = laws.theta[int(np.nanargmax(totals))], answers.alive
+    if law not in GEOMETRIC:
+        return 1.0
+    theta, alive = laws.theta[laws.names.index(law)], answers.alive
     ratio = answers.stacked("risky") - answers.stacked("safe")
     usable = np.isfinite(ratio[alive])
     mean, spread = answers.moments(alive, usable, theta[alive][usable])
@@ -422,7 +429,7 @@ class Fit:
         excess: By what share of K the law that decides exceeds it: the largest that is left where
             the budget is kept, the smallest where it is not.
         nats: The same in nats, at the budget where it is.
-        gap: How many nats behind the law that fits best the other kind is.
+        gap: How many nats less likely than the law that is named the other one makes the tokens.
         more: About how many more answers per budget would decide.
         answers: How many were looked at, per budget.
         left: The confidence set, each law with its e-value's logarithm.
@@ -499,11 +506,13 @@ def decide(evidence: Evidence, log_e: Array, keeps_prefixes: bool = True) -> Fit
     def found(reason: Reason, law: int, other: int | None, at: int | None) -> Fit:
         """Says what follows; `at` is the law whose excess decides."""
         share, nats = (0.0, 0.0) if at is None else (float(excess[at]), float(sizes[at]))
-        gap = math.nan if other is None else float(log_e[other] - log_e[law])
+        totals = evidence.laws.logp.sum(axis=(1, 2))
+        gap = math.nan if other is None else float(totals[law] - totals[other])
         more = 0
         if reason == Reason.OPEN and other is not None:
             # Evidence grows with the number of answers; what is needed is about 12 nats.
-            more = math.ceil(answers * (12 / max(gap, 0.5) - 1))
+            more = max(10 * math.ceil(answers * (12 / max(gap, 1.0) - 1) / 10), 10)
+            more = max(more, LEAST_ANSWERS - answers)
         return Fit(
             reason, names[law], names[best], "" if other is None else names[other], share, nats,
             gap, max(more, 0), answers, kept,
@@ -528,7 +537,7 @@ def decide(evidence: Evidence, log_e: Array, keeps_prefixes: bool = True) -> Fit
     if keeping.size and (worst is None or excess[worst] <= MOST_EXCESS):
         return found(Reason.KEEPS, _said(keeping, log_e, names), worst, worst)
     # What is hardest to rule out of the other kind than the law that fits best.
-    others = left[~over[left]] if over[best] else above
+    others = left[~over[left]] if over[best] else above[excess[above] > MOST_EXCESS]
     other = int(others[np.argmin(log_e[others])]) if others.size else worst
     return found(Reason.OPEN, best, other, worst)
 
@@ -668,26 +677,32 @@ def copies(evidence: Evidence, tokens: Sequence[NDArray[np.integer]]) -> float:
     from a few seeds do.
     """
     answers = evidence.answers
+    # Beginnings of 4, 8, 16, ... tokens, and whole answers [answers, beginnings].
+    counts = np.array([2**i for i in range(2, 12) if 2**i < answers.alive.shape[1]], np.int64)
+    counts = np.minimum(
+        np.concatenate([np.tile(counts, (len(answers), 1)), answers.lengths[:, None]], axis=1),
+        answers.lengths[:, None],
+    )
     surprisal = -np.cumsum(_safe(evidence), axis=-1)
-    grants = answers.grants
+    at = np.arange(len(answers))[:, None], counts - 1
+    caps = log_cap(surprisal[at], answers.grants[at])
+    pays = np.exp(-np.maximum(caps, -300.0))
+    # Beginnings that nearly every decoder may repeat say nothing; nor does one twice.
+    said = (caps < math.log(_RARE)) & (np.diff(counts, axis=1, prepend=0) > 0)
     earlier: dict[tuple[int, float], list[int]] = {}
     path = [np.zeros(_STAKES.size)]
     for row in np.argsort(answers.rank, kind="stable").tolist():
         before = earlier.setdefault((int(answers.prompt[row]), float(answers.k[row])), [])
-        bets = []
+        gain = number = 0.0
         for other in before:
-            steps = len(tokens[other])
-            counts = np.array(sorted({*(2**i for i in range(2, 12) if 2**i < steps), steps}))
-            caps = log_cap(surprisal[other, counts - 1], grants[other, counts - 1])
-            shared = min(len(tokens[row]), steps)
+            shared = min(len(tokens[row]), len(tokens[other]))
             differ = np.flatnonzero(tokens[row][:shared] != tokens[other][:shared])
             same = int(differ[0]) if differ.size else shared
-            # Beginnings that nearly every decoder may repeat say nothing.
-            some = caps < math.log(_RARE)
-            bets.append(np.where(counts <= same, np.exp(-np.maximum(caps, -300.0)), 0.0)[some])
-        if any(one.size for one in bets):
-            gain = float(np.concatenate(bets).mean())
-            path.append(np.log1p(_STAKES * (gain - 1)))
+            some = said[other]
+            gain += float(pays[other][some & (counts[other] <= same)].sum())
+            number += float(some.sum())
+        if number:
+            path.append(np.log1p(_STAKES * (gain / number - 1)))
         before.append(row)
     joint = logsumexp(np.cumsum(path, axis=0), axis=1) - math.log(_STAKES.size)
     return max(0.0, float(joint.max()))

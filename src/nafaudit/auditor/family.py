@@ -248,8 +248,8 @@ def _ledgers() -> tuple[Ledger, ...]:
 
 LEDGERS = _ledgers()
 """The first group of the family: every law that a `StepTable` is enough for."""
-GEOMETRIC = frozenset(law.name for law in LEDGERS if law.rule == "geodesic")
-"""Those that serve a geometric mixture."""
+GEOMETRIC = frozenset(law.name for law in LEDGERS if law.rule in ("geodesic", "safe", "risky"))
+"""Those that serve a geometric mixture, or one of its ends."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -796,120 +796,153 @@ def _at(x: Tensor, token: Tensor) -> Tensor:
     return x.gather(-1, token).squeeze(-1)
 
 
-class AfterSolve:
-    """Follows the tokens of one answer under the second group, block by block.
+@dataclass(frozen=True, eq=False)
+class Text:
+    """One answer, as laws after the solve need it.
 
-    Args:
+    Attributes:
         prompt: Token ids before it.
         tokens: Its token ids.
         k: Its budget.
         debt: Its prefix debt.
-        theta: Weights of each of `BASES` at every step [bases, steps].
+        theta: Weights of each of `BASES` at every step [bases, steps]; more of them do not count.
     """
 
-    def __init__(
-        self,
-        prompt: Sequence[int],
-        tokens: NDArray[np.integer],
-        k: float,
-        debt: float,
-        theta: Array,
-    ) -> None:
-        self._prompt, self._tokens, self._k, self._debt = prompt, tokens, k, debt
-        self._theta = theta
-        self._spent = np.zeros(len(COMMON))
-        self._step = 0
+    prompt: Sequence[int]
+    tokens: NDArray[np.integer]
+    k: float
+    debt: float
+    theta: Array
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+
+class AfterSolve:
+    """Follows the tokens of answers under the second group: one block by block, or several at once.
+
+    Args:
+        texts: The answers.
+    """
+
+    def __init__(self, *texts: Text) -> None:
+        self._texts = texts
+        self._spent = np.zeros((len(COMMON), len(texts)))
+        self._fed = 0
         self._logp: list[Array] = []
         self._charge: list[Array] = []
 
     def feed(self, safe: Tensor, risky: Tensor) -> None:
-        """Takes the next steps' log-laws [steps, vocabulary]."""
+        """Takes the next steps' log-laws [steps, vocabulary]; of several answers all at once."""
         kind = torch.float64 if safe.shape[-1] <= _DOUBLE_UPTO else torch.float32
         safe, risky = safe.to(kind), risky.to(kind)
-        part = slice(self._step, self._step + len(safe))
-        drawn = torch.from_numpy(self._tokens[part].astype(np.int64)).to(safe.device).unsqueeze(-1)
-        seen, before = self._seen(part, safe)
+        part = slice(self._fed, self._fed + len(safe))
+        answer = np.repeat(np.arange(len(self._texts)), [len(one) for one in self._texts])[part]
+        step = np.concatenate([np.arange(len(one)) for one in self._texts])[part]
+        tokens = np.concatenate([one.tokens for one in self._texts])[part].astype(np.int64)
+        theta = np.concatenate([one.theta[:, : len(one)] for one in self._texts], axis=1)[:, part]
+        drawn = torch.from_numpy(tokens).to(safe.device).unsqueeze(-1)
+        seen, before = (torch.from_numpy(x).to(safe.device) for x in self._before(answer, step))
 
-        def shaped(theta: Array) -> _Shaped:
-            law = _geometric(safe, risky, torch.from_numpy(theta).to(safe))
+        def shaped(weight: Array) -> _Shaped:
+            law = _geometric(safe, risky, torch.from_numpy(weight).to(safe))
             return _Shaped(law, safe, drawn, seen, before)
 
         found: list[tuple[Tensor, Tensor]] = []
         for base, some in enumerate(_ON):
-            laws = shaped(self._theta[base, part])
+            laws = shaped(theta[base])
             found += [laws.of(SHAPES[at]) for at in some]
         common = [SHAPES[at] for at in COMMON]
         costs = []
-        for weight in _TRIED:
-            laws = shaped(np.full(len(safe), weight))
+        for tried in _TRIED:
+            laws = shaped(np.full(len(safe), tried))
             costs.append(np.stack([_numpy(laws.of(shape)[1]) for shape in common]))
-        theta, paid = self._paid(np.stack(costs, axis=-1))
+        weights, paid = self._paid(np.stack(costs, axis=-1), answer, step)
         for number, shape in enumerate(common):
-            logp, _ = shaped(np.maximum(theta[number], 0.0)).of(shape)
-            alone = torch.from_numpy(theta[number] < 0).to(logp.device)
+            logp, _ = shaped(np.maximum(weights[number], 0.0)).of(shape)
+            alone = torch.from_numpy(weights[number] < 0).to(logp.device)
             # Interpolated, the weight costs a little more or less than what is paid for it.
             charge = torch.from_numpy(paid[number]).to(logp)
             found.append((torch.where(alone, _at(safe, drawn), logp), charge))
         self._logp.append(np.stack([_numpy(logp) for logp, _ in found]))
         self._charge.append(np.stack([_numpy(charge) for _, charge in found]))
-        self._step = part.stop
+        self._fed = part.stop
 
-    def result(self) -> tuple[Array, Array]:
-        """Returns log q of the tokens and the charges [laws of `AFTER`, steps]."""
-        return np.concatenate(self._logp, axis=1), np.concatenate(self._charge, axis=1)
+    def results(self) -> list[tuple[Array, Array]]:
+        """Returns log q of the tokens and the charges [laws of `AFTER`, steps], by answer."""
+        ends = np.cumsum([len(one) for one in self._texts])[:-1]
+        columns = (np.concatenate(one, axis=1) for one in (self._logp, self._charge))
+        return list(zip(*(np.split(one, ends, axis=1) for one in columns), strict=True))
 
-    def _seen(self, part: slice, like: Tensor) -> tuple[Tensor, Tensor]:
-        """Returns the ids of the text, and which of them stand before each step."""
-        text = np.array([*self._prompt, *self._tokens.tolist()], np.int64)
-        ids, first = np.unique(text, return_index=True)
-        at = len(self._prompt) + np.arange(part.start, part.stop)
-        both = ids, first[None, :] < at[:, None]
-        return tuple(torch.from_numpy(one).to(like.device) for one in both)  # type: ignore[return-value]
+    def _before(
+        self, answer: NDArray[np.integer], step: NDArray[np.integer]
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+        """Returns the ids of all texts, and which stand before each step of its own text."""
+        whole = [np.array([*one.prompt, *one.tokens.tolist()], np.int64) for one in self._texts]
+        ids = np.unique(np.concatenate(whole))
+        first = np.full((len(whole), len(ids)), np.iinfo(np.int64).max)
+        for row, text in enumerate(whole):
+            held, place = np.unique(text, return_index=True)
+            first[row, np.searchsorted(ids, held)] = place
+        at = np.array([len(one.prompt) for one in self._texts])[answer] + step
+        return ids, first[answer] < at[:, None]
 
-    def _paid(self, costs: Array) -> tuple[Array, Array]:
+    def _paid(
+        self, costs: Array, answer: NDArray[np.integer], step: NDArray[np.integer]
+    ) -> tuple[Array, Array]:
         """Returns the weight of each shape that is paid for at each step, and what is booked.
 
         Args:
             costs: Of each shape at each step and tried weight [shapes, steps, weights].
+            answer: Whose step it is.
+            step: Its number.
 
         Returns:
             Weights and charges [shapes, steps]; a weight is -1 where not even the smallest is paid
             for and the safe law is served.
         """
         roots = np.sqrt(costs)
+        k, debt = (np.array([getattr(one, n) for one in self._texts]) for n in ("k", "debt"))
         theta, booked = np.full(costs.shape[:2], -1.0), np.zeros(costs.shape[:2])
-        for step in range(costs.shape[1]):
-            grant = (self._step + step + 1) * self._k - self._debt
-            allowance = np.maximum(0.0, grant - self._spent)
-            for number in range(len(COMMON)):
-                if allowance[number] < _NOTHING:
-                    continue
-                theta[number, step], paid = _largest(roots[number, step], allowance[number])
-                booked[number, step] = paid
-                self._spent[number] += paid
+        for number in range(int(step.min()), int(step.max()) + 1):
+            rows = np.flatnonzero(step == number)
+            whose = answer[rows]
+            allowance = np.maximum(
+                0.0, (number + 1) * k[whose] - debt[whose] - self._spent[:, whose]
+            )
+            theta[:, rows], booked[:, rows] = _largest(roots[:, rows], allowance)
+            self._spent[:, whose] += booked[:, rows]
         return theta, booked
 
 
-def _largest(roots: Array, allowance: float) -> tuple[float, float]:
-    """Finds the largest weight whose cost is at most an allowance, and that cost.
+def _largest(roots: Array, allowance: Array) -> tuple[Array, Array]:
+    """Finds the largest weights whose costs are at most allowances, and these costs.
 
     Args:
-        roots: Square roots of the cost at `_TRIED`; not always rising.
-        allowance: In nats.
+        roots: Square roots of the costs at `_TRIED` [..., weights]; not always rising.
+        allowance: In nats [...].
     """
-    if roots[-1] ** 2 <= allowance:
-        return 1.0, float(roots[-1] ** 2)
-    wanted = math.sqrt(allowance)
-    for place in range(len(roots) - 2, -1, -1):
-        if roots[place] <= wanted:
-            part = (wanted - roots[place]) / (roots[place + 1] - roots[place])
-            return float(_TRIED[place] + part * (_TRIED[place + 1] - _TRIED[place])), allowance
-    # Below the first weight: a shape that costs something even of the safe law may never fit.
-    start = roots[0] - (roots[1] - roots[0]) * _TRIED[0] / (_TRIED[1] - _TRIED[0])
-    if start > wanted or roots[0] <= start:
-        return -1.0, 0.0
-    start = max(start, 0.0)
-    return float(_TRIED[0] * (wanted - start) / (roots[0] - start)), allowance
+    wanted = np.sqrt(allowance)
+    fits = roots <= wanted[..., None]
+    # The last tried weight that is paid for; the next one is not.
+    place = np.clip(roots.shape[-1] - 1 - np.argmax(fits[..., ::-1], axis=-1), 0, len(_TRIED) - 2)
+    low, high = (np.take_along_axis(roots, (place + i)[..., None], axis=-1)[..., 0] for i in (0, 1))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        part = (wanted - low) / (high - low)
+        theta = _TRIED[place] + part * (_TRIED[place + 1] - _TRIED[place])
+        # Below the first weight: a shape that costs something even of the safe law may never fit.
+        slope = (roots[..., 1] - roots[..., 0]) / (_TRIED[1] - _TRIED[0])
+        start = roots[..., 0] - slope * _TRIED[0]
+        never = (start > wanted) | (roots[..., 0] <= start)
+        floor = np.maximum(start, 0.0)
+        small = _TRIED[0] * (wanted - floor) / (roots[..., 0] - floor)
+    paid = allowance
+    some = fits.any(axis=-1)
+    theta = np.where(some, theta, np.where(never, -1.0, small))
+    paid = np.where(some | ~never, paid, 0.0)
+    whole, nothing = roots[..., -1] ** 2 <= allowance, allowance < _NOTHING
+    theta = np.where(nothing, -1.0, np.where(whole, 1.0, theta))
+    return theta, np.where(nothing, 0.0, np.where(whole, roots[..., -1] ** 2, paid))
 
 
 def _geometric(safe: Tensor, risky: Tensor, theta: Tensor) -> Tensor:

@@ -58,7 +58,7 @@ from nafaudit.auditor.replay import ReplayTask
 from nafaudit.auditor.sampler import INDEPENDENCE, SamplerTests, StepScores, joined, repeats
 from nafaudit.auditor.sampler import SHARES as TESTS
 from nafaudit.auditor.shadow import divergence
-from nafaudit.core.finding import CheckWord, Finding, Kept
+from nafaudit.core.finding import CheckWord, Finding, Kept, Witness
 from nafaudit.core.ledger import Banking, allowances, is_baseline
 from nafaudit.core.trajectory import WEIGHT_SLACK, Arm, Key, Replayed, Steps, Trajectory
 from nafaudit.protocols import Served
@@ -285,8 +285,16 @@ class SpendAudit:
                 found.append(ArmFinding(arm, claims.refuted))
             if claims.open:
                 open_.add(arm)
+            if claims.shared is not None:
+                noted = replace(
+                    claims.shared, check="sampling: independence", verdict=CheckWord.SUSPECT
+                )
+                found.append(ArmFinding(arm, noted))
             elif claims.contradicts:
                 aside.add(arm)
+            stated = None if claims.open else _states_overspend(answers, self.levels)
+            if stated is not None:
+                found.append(ArmFinding(arm, stated))
             failed = _law_fails(promised.get(arm, ())) if arm.k == 0 else None
             if failed is not None:
                 text = "at k = 0 nothing may be spent, and its tokens are not the safe model's"
@@ -312,11 +320,7 @@ class SpendAudit:
         for arm in audited:
             fit = tokens.finding(arm, shown=arm in open_, aside=arm in aside)
             found.append(ArmFinding(arm, fit))
-        if tokens.dependent and not said:
-            text = f"{tokens.dependent}: its draws are not independent"
-            noted = Finding("sampling: independence", CheckWord.SUSPECT, math.nan, text)
-            found.append(ArmFinding(None, noted))
-        elif tokens.fit.law not in ("", "1 k", CLAIMED):
+        if tokens.fit.law not in ("", "1 k", CLAIMED):
             found.append(ArmFinding(None, Finding(FITS, CheckWord.INFO, math.nan, tokens.fit.fits)))
         return Judged(found, books, spent, tokens, open_, self.keeps_prefixes)
 
@@ -410,12 +414,16 @@ class SpendAudit:
             doubtful: True if the tokens may not be draws of the promised law, by tests that see
                 more than ledgers do: then the second group is looked at in any case.
         """
-        dependent = self._dependence(evidence)
-        log_e = log_e_values(evidence, independent=not dependent)
+        log_e = log_e_values(evidence)
         fit = decide(evidence, log_e, self.keeps_prefixes)
         if look is not None and (doubtful or fit.reason != Reason.KEEPS):
             evidence = self._with_after(evidence, look)
-            log_e = log_e_values(evidence, independent=not dependent)
+            log_e = log_e_values(evidence)
+            fit = decide(evidence, log_e, self.keeps_prefixes)
+        # Whether draws are independent can be told by a law that fits; without one nothing follows.
+        dependent = self._dependence(evidence, fit.best) if fit.best else ""
+        if dependent:
+            log_e = log_e_values(evidence, independent=False)
             fit = decide(evidence, log_e, self.keeps_prefixes)
         sure = Certificate(0.0, fires=False)
         if self.keeps_prefixes:
@@ -437,11 +445,11 @@ class SpendAudit:
             logp[:, at, : one.shape[1]], charge[:, at, : one.shape[1]] = one, cost
         return with_law(evidence, Followed(AFTER, logp, np.zeros(shape), charge))
 
-    def _dependence(self, evidence: Evidence) -> str:
+    def _dependence(self, evidence: Evidence, best: str) -> str:
         """Says why the draws seem not to be independent; empty if they seem so.
 
         Two answers of a prompt begin alike, by the law that makes that likeliest; or answers lean
-        the same way at the same steps, by the law that fits best.
+        the same way at the same steps, by a law that fits.
         """
         answers, laws = evidence.answers, evidence.laws
         most = np.minimum(laws.logp.max(axis=0), 0.0)
@@ -455,7 +463,7 @@ class SpendAudit:
                 f"two answers of a prompt begin with the same {repeat.length} tokens, which no law "
                 f"we know draws twice (p = {max(repeat.p, 1e-300):.2g})"
             )
-        if (p := shared_noise(evidence)) <= level:
+        if (p := shared_noise(evidence, best)) <= level:
             return f"answers lean the same way at the same steps (p = {max(p, 1e-300):.2g})"
         return ""
 
@@ -490,11 +498,13 @@ class _Claims:
         prices: True if every step of every answer has a law.
         contradicts: True if its probabilities are not those of the laws that it shows.
         refuted: The test by which its tokens are not drawn from what it shows; None if they fit.
+        shared: The test by which answers share their draws; None if they seem independent.
     """
 
     prices: bool
     contradicts: bool
     refuted: Finding | None
+    shared: Finding | None = None
 
     @property
     def open(self) -> bool:
@@ -522,9 +532,31 @@ class _Claims:
         ]
         failure = next(iter(filter(None, [_law_fails(found), *copied])), None)
         if failure is None:
-            return _Claims(prices, contradicts, None)
+            shared = [one for one in found if one.verdict == CheckWord.FAILED]
+            return _Claims(prices, contradicts, None, shared[0] if shared else None)
         text = f"its tokens are not drawn from the laws that it claims: {failure.text}"
         return _Claims(prices, contradicts, replace(failure, check="sampling: claims", text=text))
+
+
+def _states_overspend(answers: Sequence[_Answer], levels: Levels) -> Finding | None:
+    """Returns what charges say that are stated without a law at which they could be recomputed."""
+    over: list[tuple[float, Key, int]] = []
+    for one in answers:
+        charge, granted = one.claimed.steps.charge, np.maximum(one.replayed.granted, 0.0)
+        excess = np.cumsum(charge) - granted
+        excess -= levels["spend"].fail * (1 + granted)
+        if math.isfinite(one.key.k) and one.key.k > 0 and (excess > 0).any():
+            at = int(np.nanargmax(excess))
+            over.append((float(np.cumsum(charge)[at] - granted[at]), one.key, at))
+    if not over:
+        return None
+    worst, key, step = max(over)
+    text = (
+        f"by the charges that it states itself {len(over)} of {len(answers)} answers exceed their "
+        f"budget, by up to {worst:.3g} nats; it shows no law at which they could be recomputed"
+    )
+    check = "bookkeeping: stated overspend"
+    return Finding(check, CheckWord.SUSPECT, worst, text, Witness(key, step))
 
 
 def _law_fails(tests: Sequence[Finding]) -> Finding | None:
@@ -598,8 +630,9 @@ class TokenEvidence:
             found.append(self._fit_finding(f"{self.fit.kind}: tokens", CheckWord.FAILED))
         if self.copies >= -math.log(LEVEL * SHARES["repeats"]):
             text = (
-                "whatever its rule: its answers repeat each other more often than any decoder that "
-                f"keeps the budget (e-value e^{self.copies:.1f})"
+                "whatever its rule: its answers repeat each other more often than those of any "
+                "decoder that keeps the budget and draws each answer by itself (e-value "
+                f"e^{self.copies:.1f})"
             )
             numbers = {"log_e": self.copies}
             check = "sampling: copies"
@@ -684,6 +717,11 @@ class Judged:
     tokens: TokenEvidence | None
     open: set[Arm]
     keeps_prefixes: bool = True
+
+    @property
+    def fits(self) -> str:
+        """Name of the law that its tokens fit; empty if none is known."""
+        return "" if self.tokens is None else self.tokens.fit.law
 
     def findings(self) -> list[ArmFinding]:
         """Returns what was found of spend and tokens, then of what is claimed, as `replay: ...`.

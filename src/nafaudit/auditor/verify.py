@@ -27,7 +27,7 @@ from nafaudit.auditor.alternatives import (
 )
 from nafaudit.auditor.claims import UNDECLARED, ClaimComparison, Levels, deviations, levels
 from nafaudit.auditor.evidence import LEVEL, LOOKS, SHARES
-from nafaudit.auditor.family import AfterSolve
+from nafaudit.auditor.family import AfterSolve, Text
 from nafaudit.auditor.replay import ReplayTask, replay_texts
 from nafaudit.auditor.sampler import ALPHA, INDEPENDENCE, SamplerTests, StepScores, joined
 from nafaudit.auditor.spend import (
@@ -406,7 +406,7 @@ class _Verifier:
         def work(tasks: Sequence[ReplayTask]) -> list[tuple[Key, tuple[Array, Array]]]:
             laws = {
                 task.key: AfterSolve(
-                    task.prompt, task.tokens, task.key.k, debts[task.key], theta[task.key]
+                    Text(task.prompt, task.tokens, task.key.k, debts[task.key], theta[task.key])
                 )
                 for task in tasks
             }
@@ -419,7 +419,7 @@ class _Verifier:
             silent = [replace(task, theta=None) for task in tasks]
             reader = Reader(self.pair, self.decoding)
             list(replay_texts(reader, self.promise, silent, on_steps))
-            return [(key, one.result()) for key, one in laws.items()]
+            return [(key, one.results()[0]) for key, one in laws.items()]
 
         return dict(self._worked([self._tasks[key] for key in theta], work))
 

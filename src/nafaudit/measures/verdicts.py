@@ -312,6 +312,16 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
                 acted, forced=math.nan, active=math.nan, free=math.nan, verdict=Tested.UNKNOWN
             )
         spend = math.nan if refuted or unlike or use.admitted else mean(rows_of_arm.column("spend"))
+        of_steps = [
+            accounting(rows_of_arm),
+            opening(rows_of_arm),
+            tails(rows_of_arm),
+            martingale(rows_of_arm),
+            burst(rows_of_arm),
+            duplicates(rows_of_arm),
+        ]
+        if tokens is not None:
+            of_steps = [_unsuspected(one, tokens) for one in of_steps]
         findings = (
             kept,
             served,
@@ -319,12 +329,7 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
             utilisation(use),
             copying(rows_of_arm),
             *log_scores(rows_of_arm),
-            accounting(rows_of_arm),
-            opening(rows_of_arm),
-            tails(rows_of_arm),
-            martingale(rows_of_arm),
-            burst(rows_of_arm),
-            duplicates(rows_of_arm),
+            *of_steps,
             hygiene(rows_of_arm),
             *same_outputs(rows, key),
             classes(table, key),
@@ -362,6 +367,21 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
             )
         )
     return tuple(found)
+
+
+def _unsuspected(one: Finding, tokens: Finding) -> Finding:
+    """Returns a check of the steps of a black box, without suspicion that it does not deserve.
+
+    How a decoder opens is a matter of conformity. Of one that shows nothing the steps are those of
+    the law that it promised, which is the auditor's own number.
+    """
+    silent = not tokens.numbers["shown"]
+    if one.verdict != CheckWord.SUSPECT or not (silent or one.check == "opening"):
+        return one
+    why = "no fault: a decoder may spend later, or less, than it is granted"
+    if silent:
+        why = "no fault: the steps are those of the law that it promised, and it shows none"
+    return replace(one, verdict=CheckWord.INFO, text=f"{one.text}; {why}")
 
 
 def _undecided(

@@ -19,11 +19,13 @@ import numpy as np
 from nafaudit.auditor.alternatives import other_promise
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.errors import InputError, reject_unknown
-from nafaudit.core.finding import Outcome, Overall
+from nafaudit.core.finding import CheckWord, Finding, Kept, Outcome, Overall
 from nafaudit.core.trajectory import Trajectory
 from nafaudit.mechanisms.cards import parse
 from nafaudit.mechanisms.registry import SequenceMechanism, mechanism
+from nafaudit.selftest.battery import AuditAnswer
 from nafaudit.selftest.trials import ACTIVE, SLACK, LabBench, Trials, run_trials
+from nafaudit.store.artifacts import cause_of
 
 # Parts of a promise that can be given, in the names of `RunSettings`.
 PROMISE = (
@@ -66,12 +68,16 @@ class Conformance:
         decoder: Its name, as it was given.
         conforms: False if an item is broken.
         items: One answer per item.
+        cause: What is wrong, if it is the budget, the sampling or the bookkeeping; else empty.
+        likeness: Whether it is the promised mechanism itself, where that is not demanded.
     """
 
     promise: str
     decoder: str
     conforms: bool = field(init=False)
     items: list[ConformanceItem]
+    cause: str = ""
+    likeness: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(
@@ -85,6 +91,7 @@ class Conformance:
         unknown = ", ".join(one.name for one in self.items if one.answer is Conforms.UNKNOWN)
         why = f"breaks {broken or 'none'} of {len(self.items)} items"
         why += f"; not known: {unknown}" if unknown else ""
+        why = f"{self.cause}; {why}" if broken and self.cause else why
         return Overall(Outcome.BROKEN, why, 1) if broken else Overall(Outcome.CONFORMS, why, 0)
 
 
@@ -138,9 +145,26 @@ def examine(
             return _whole_outputs(spec, promise)
         said, debt = bench.promise_text(active), bench.promised.debt
         trials = run_trials(
-            bench, promises=bench.promises, active=active, debt=debt, on_stage=on_stage
+            bench,
+            promises=bench.promises,
+            active=active,
+            debt=debt,
+            held_to=bench.held_to,
+            on_stage=on_stage,
         )
-        return Conformance(said, spec, judge(trials))
+        answer = trials.answer
+        likeness = "" if answer is None else answer.conforms
+        return Conformance(said, spec, judge(trials), _cause(answer), likeness)
+
+
+def _cause(answer: AuditAnswer | None) -> str:
+    """Returns what is wrong with the budget, the sampling or the bookkeeping of a decoder."""
+    if answer is None:
+        return ""
+    if answer.accused:
+        return answer.overall.why
+    noted = [one for one in answer.findings if one.check.startswith("bookkeeping: ")]
+    return f"bookkeeping: {noted[0].text}" if noted else ""
 
 
 def _whole_outputs(spec: str, promise: Mapping[str, Any] | None) -> Conformance:
@@ -248,7 +272,70 @@ def _padding(trials: Trials) -> Answered:
     return _same(trials.first, trials.mixed, text)
 
 
+def _place(finding: Finding) -> str:
+    """Says where a finding is; empty if it has no place."""
+    if finding.witness is None:
+        return ""
+    key = finding.witness.key
+    where = f"prompt {key.prompt!r}, k = {key.k:g}, seed {key.trajectory}"
+    step = "" if finding.witness.step is None else f", step {finding.witness.step}"
+    return f" ({where}{step})"
+
+
+_COPIES = "copies of one output say little about its law"
+# Claims that other items are about.
+_ELSEWHERE = ("bookkeeping: end", "bookkeeping: debt", "bookkeeping: stated overspend")
+
+
+def _charges_shown(trials: Trials, answer: AuditAnswer) -> Answered:
+    """Are its claims true, and are its tokens drawn from the laws that it shows?"""
+    active = [t for t in trials.main if t.key.k in trials.active]
+    if _differs(trials)[0] is Conforms.NO:
+        return Conforms.UNKNOWN, _COPIES
+    books = [one for one in answer.findings if one.check.startswith("bookkeeping: ")]
+    wrong = [one for one in books if one.check not in _ELSEWHERE]
+    wrong += [one for one in answer.findings if one.check == "sampling: claims"]
+    if wrong:
+        return Conforms.NO, wrong[0].text + _place(wrong[0])
+    if not active:
+        return Conforms.UNKNOWN, _NOTHING
+    if not any(not np.isnan(t.steps.charge).all() for t in active):
+        return Conforms.UNKNOWN, "it claims no charge, so none can be held against its law"
+    if not any(arm.tokens is not None and not arm.silent for arm in answer.arms):
+        return Conforms.UNKNOWN, "it shows no law of its steps, so what they cost is not known"
+    return Conforms.YES, f"{len(active)} outputs are charged what the laws that it shows cost"
+
+
+def _budget_shown(trials: Trials, answer: AuditAnswer) -> Answered:
+    """Does what it spends stay in its budget, whatever its rule?"""
+    arms = [arm for arm in answer.arms if not arm.baseline]
+    if _differs(trials)[0] is Conforms.NO:
+        return Conforms.UNKNOWN, _COPIES
+    fits = answer.judged.fits if answer.judged is not None else ""
+    hint = _NO_DEBT if fits == "no debt" else ""
+    if bad := [arm for arm in arms if arm.kept == Kept.VIOLATED]:
+        found = bad[0].finding("invariant")
+        told = f"; {bad[0].fits.text}" if bad[0].fits is not None else ""
+        return Conforms.NO, f"{found.text}{_place(found)}{told}{hint}"
+    accused = [one for arm in arms for one in arm.findings if one.verdict == CheckWord.FAILED]
+    if by := [one for one in accused if one.check != "sampling: claims"]:
+        return Conforms.NO, f"{cause_of((one.check, one.text) for one in by)}{hint}"
+    if accused:
+        text = (
+            "its tokens are not drawn from the laws that it shows, so what it spends is not known"
+        )
+        return Conforms.UNKNOWN, text
+    stated = [one for one in answer.findings if one.check == "bookkeeping: stated overspend"]
+    if stated:
+        return Conforms.NO, stated[0].text + _place(stated[0])
+    if arms and all(arm.kept == Kept.WITHIN and not arm.silent for arm in arms):
+        return Conforms.YES, "by the laws that it shows, no prefix costs more than it was granted"
+    return Conforms.UNKNOWN, answer.overall.why
+
+
 def _charges(trials: Trials) -> Answered:
+    if trials.answer is not None:
+        return _charges_shown(trials, trials.answer)
     active = [t for t in trials.main if t.key.k in trials.active]
     claimed = [t for t in active if not np.isnan(t.steps.charge).all()]
     # Over budget, the replayed law is not the one that was served: claimed weights alone say more.
@@ -287,6 +374,8 @@ def _charges(trials: Trials) -> Answered:
 def _budget(trials: Trials) -> Answered:
     if not trials.promises:
         return Conforms.UNKNOWN, "it promises no budget, so there is none to keep"
+    if trials.answer is not None:
+        return _budget_shown(trials, trials.answer)
     if (found := trials.overspent()) is not None:
         where = _where(found.record, found.step)
         text = f"{found.spent:.4g} nats are spent where {found.granted:.4g} were granted"
@@ -314,7 +403,7 @@ def _model(trials: Trials, k: float, name: str, weight: float) -> Answered:
     if not outputs:
         return Conforms.UNKNOWN, "no output came back"
     if _differs(trials)[0] is Conforms.NO:
-        return Conforms.UNKNOWN, "copies of one output say little about its law"
+        return Conforms.UNKNOWN, _COPIES
     if alarm := trials.alarms.get(k):
         return Conforms.NO, f"its tokens are not the {name} model's: {alarm}"
     for record in outputs:
@@ -336,8 +425,35 @@ ITEMS: dict[str, Callable[[Trials], Answered]] = {
     "charges": _charges,
     "budget": _budget,
     "k = 0": lambda trials: _model(trials, 0.0, "safe", 0.0),
-    "k = inf": lambda trials: _model(trials, math.inf, "risky", 1.0),
+    "k = inf": lambda trials: _unlimited(trials),
+    "conforms": lambda trials: _likeness(trials),
 }
+
+
+def _likeness(trials: Trials) -> Answered:
+    """Is it the promised mechanism itself? Only where that is demanded is it a broken item."""
+    if trials.answer is not None:
+        said = trials.answer.conforms
+        if ": NO" in said:
+            return Conforms.UNKNOWN, f"not demanded (--promise anchored demands it); {said}"
+        return Conforms.YES, said
+    if not trials.main:
+        return Conforms.UNKNOWN, _NOTHING
+    if Conforms.NO in (_charges(trials)[0], _budget(trials)[0]):
+        return Conforms.UNKNOWN, "what it charges or spends is not as promised already"
+    if trials.unlike:
+        first = trials.unlike[0]
+        names = ", ".join(one.check.removeprefix("replay: ") for one in trials.unlike)
+        return Conforms.NO, f"it differs from the promised mechanism in {names}{_place(first)}"
+    return Conforms.YES, "nothing that it claims or draws differs from the promised mechanism"
+
+
+def _unlimited(trials: Trials) -> Answered:
+    """Without a budget nothing is promised, unless it is a mechanism that is promised."""
+    answer, text = _model(trials, math.inf, "risky", 1.0)
+    if answer is Conforms.NO and trials.answer is not None:
+        return Conforms.UNKNOWN, f"nothing is promised without a budget, and {text}"
+    return answer, text
 
 
 def _same(
@@ -418,6 +534,10 @@ class DecoderConformance:
     def test_risky(self) -> None:
         """With k = inf it is the risky model."""
         self._check("k = inf")
+
+    def test_conforms(self) -> None:
+        """It is the promised mechanism, where that is demanded."""
+        self._check("conforms")
 
     def _check(self, name: str) -> None:
         items = _conformed(self.decoder, self.timeout, tuple(sorted(self.promise.items())))

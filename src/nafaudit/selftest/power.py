@@ -1,50 +1,46 @@
-"""Measures how often the auditor catches a fault, and how often it raises a false alarm.
+"""Measures how often the auditor catches a fault, and how often it accuses a sound decoder.
 
-An audit judges 4, 20, then 60 outputs of one decoder. An alarm of a check that more outputs cannot
-refute is final, so such an audit ends there. Audits of sound decoders give the rate of false
-alarms, without which the power of a check says nothing; every bound is held to its own level.
+An audit judges 4, 20, 60, then 200 outputs of every budget of one decoder, as it is and with its
+claims taken away. An accusation is final, so such an audit ends there. Audits of sound decoders, of
+many families, give the rate of wrong accusations, without which the power of an audit says nothing;
+every bound is held to its own level.
 """
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from nafaudit.core.draws import sound_stream
-from nafaudit.core.finding import ALARM_LEVEL
-from nafaudit.core.trajectory import Key
+import numpy as np
+from scipy.special import ndtri
+
+from nafaudit.auditor.evidence import LEVEL as LEVEL
+from nafaudit.auditor.evidence import SHARES, Evidence
+from nafaudit.core.draws import request_place, request_seed, sound_stream
+from nafaudit.core.trajectory import Key, budget_text
 from nafaudit.mechanisms.reference import AnchoredDecoder
 from nafaudit.protocols import BlackBox, Output, Request, World
 from nafaudit.selftest.battery import (
+    AuditAnswer,
     AuditedOutput,
     KeyedRequest,
-    alarms,
+    audit,
     examine,
-    findings,
-    warnings,
+    lab_world,
 )
+from nafaudit.selftest.careful import CAREFUL, CarefulCase
 from nafaudit.selftest.worlds import ToyWorld, toy_prompts, toy_world
 from nafaudit.stats import BOUNDS, clopper_pearson
 from nafaudit.stats.coverage import NULLS, Miss, Null, applies, miss_rate
 
-SIZES = (4, 20, 60)
-# How often a whole audit may raise a false alarm. Two checks of the log rest on chance,
-# `martingale` and `duplicates`; what they leave is the sampler tests'.
-LEVEL = 1e-3
-_SAMPLER_LEVEL = LEVEL - 2 * ALARM_LEVEL
-# Alarms that more outputs cannot take back: claims that are refuted, and running maxima.
-_FINAL = (
-    "invariant",
-    "accounting",
-    "opening",
-    "hygiene",
-    "decoder: ",
-    "replay: ",
-    "sampler: likelihood",
-    "sampler: gain-cgf",
-    "sampler: shared-noise",
-)
+SIZES = (4, 20, 60, 200)
+"""Outputs of each budget after which an audit is judged."""
+BATCH = 32
+"""Requests of one call, as in a run."""
+# Share of audits of a fault that must accuse it, in `neyman_pearson`.
+_POWER = 0.95
 Build = Callable[[World], BlackBox]
 
 
@@ -53,86 +49,199 @@ class AuditSetup:
     """The small world of an audit, and what is asked there.
 
     Attributes:
-        k: Budget in nats per token.
+        budgets: Nats per token; one audit judges all of them together.
         length: Length limit T.
-        prompts: Prompts of an audit; each is asked for `SIZES[-1] / prompts` outputs.
+        prompts: Prompts of an audit; each is asked `sizes[-1] / prompts` times for each budget.
         size: Number of token ids.
         gap: How far the models are apart.
         stop: Probability of the stop token.
-        together: Audits that share a world and are worked on together.
-        sizes: After how many outputs an audit is judged.
-        alpha: Level of the sampler tests.
+        sizes: After how many outputs of each budget an audit is judged.
     """
 
-    k: float = 0.4
-    length: int = 200
+    budgets: tuple[float, ...] = (0.4, 1.0)
+    length: int = 40
     prompts: int = 20
-    size: int = 50
+    size: int = 32
     gap: float = 1.6
     stop: float = 0.004
-    together: int = 24
     sizes: tuple[int, ...] = SIZES
-    alpha: float = _SAMPLER_LEVEL
 
     def world(self, seed: int) -> ToyWorld:
         """Returns the world of a seed."""
         return toy_world(seed, size=self.size, gap=self.gap, stop=self.stop)
 
-    def asked(self, world: ToyWorld, seed: int, audit: int) -> list[KeyedRequest]:
-        """Returns the requests of one audit, in the order in which they are made."""
-        each = -(-self.sizes[-1] // self.prompts)
+    def stages(self, prompts: Sequence[tuple[int, ...]], seed: int) -> list[list[KeyedRequest]]:
+        """Returns the requests of an audit: of each size, those that the one before lacks."""
         found = []
-        for number, prompt in enumerate(toy_prompts(world, seed, self.prompts)):
-            for index in range(each):
-                key = Key(f"{audit:04d}/{number:02d}", "decoder", self.k, index)
-                # A hash, as in real runs: faults that look at a seed's bits find no pattern.
-                draw = sound_stream(seed, "selftest", key.prompt, index).key % 2**63
-                found.append(KeyedRequest(key, Request(prompt, self.k, draw, self.length)))
-        return found[: self.sizes[-1]]
+        start = 0
+        for stop in self.sizes:
+            asked = []
+            for number in range(start, stop):
+                index, place = divmod(number, len(prompts))
+                stream = sound_stream(seed, "selftest", f"p{place:02d}", index)
+                for k in self.budgets:
+                    key = Key(f"p{place:02d}", "decoder", k, index)
+                    # As in a run: every request has a seed of its own, and a hash orders them.
+                    draw = request_seed(stream, budget_text(k))
+                    request = Request(prompts[place], k, draw, self.length)
+                    order = request_place(stream, key.prompt, k, index)
+                    asked.append((order, KeyedRequest(key, request)))
+            found.append([one for _, one in sorted(asked, key=lambda pair: pair[0])])
+            start = stop
+        return found
 
 
-@dataclass
-class _Audit:
-    """One audit under way: its requests, its decoder, and what was found so far."""
+@dataclass(frozen=True)
+class Answers:
+    """What audits of one program say after each size; one that accuses is not asked again.
 
-    asked: list[KeyedRequest]
-    decoder: BlackBox
-    outputs: list[AuditedOutput] = field(default_factory=list)
-    fired: dict[int, tuple[str, ...]] = field(default_factory=dict)
-    warned: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    Attributes:
+        accused: Sizes after which it ends with status 1.
+        within: Sizes after which it ends with WITHIN.
+        by: What accuses, at the first size at which anything does.
+        noted: What is remarkable without an accusation, after all outputs.
+        needed: By the laws alone, outputs of a budget that an accusation needs at least; NaN if
+            it is not known.
+    """
 
-    @property
-    def settled(self) -> bool:
-        """True if an alarm is final: more outputs cannot change the outcome."""
-        return any(name.startswith(_FINAL) for fired in self.fired.values() for name in fired)
+    accused: frozenset[int]
+    within: frozenset[int]
+    by: tuple[str, ...]
+    noted: tuple[str, ...]
+    needed: float = math.nan
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of an audit: which checks fired, and which only warned, by number of outputs."""
+    """One audit of a decoder, as it is and silenced."""
 
-    fired: Mapping[int, tuple[str, ...]]
-    warned: Mapping[int, tuple[str, ...]]
+    open: Answers
+    silent: Answers
+
+
+@dataclass
+class _Side:
+    """An audit under way."""
+
+    accused: set[int] = field(default_factory=set)
+    within: set[int] = field(default_factory=set)
+    by: tuple[str, ...] = ()
+    noted: tuple[str, ...] = ()
+    needed: float = math.nan
+
+    def take(self, size: int, answer: AuditAnswer) -> None:
+        self.noted = answer.noted
+        if answer.accused:
+            self.accused.add(size)
+            self.by = self.by or answer.by
+        if answer.overall.exit_status == 0:
+            self.within.add(size)
+
+    def answers(self, sizes: Sequence[int]) -> Answers:
+        """Returns what is known; after an accusation everything accuses."""
+        first = min(self.accused, default=math.inf)
+        accused = frozenset(size for size in sizes if size >= first)
+        return Answers(accused, frozenset(self.within), self.by, self.noted, self.needed)
+
+
+def audited(
+    build: Build,
+    world: World,
+    prompts: Sequence[tuple[int, ...]],
+    setup: AuditSetup,
+    seed: int,
+    law: str = "",
+) -> Outcome:
+    """Audits a decoder, open and silent, size by size until both accuse or all is asked.
+
+    Args:
+        build: Makes the decoder from a world.
+        world: Where it answers.
+        prompts: What it is asked.
+        setup: Budgets, sizes, and the length limit.
+        seed: Seed of the requests.
+        law: Name of the decoder's own law in the family, for `neyman_pearson`.
+    """
+    decoder = build(world)
+    outputs: list[AuditedOutput] = []
+    order: dict[Key, int] = {}
+    sides = {"open": _Side(), "silent": _Side()}
+    for size, asked in zip(setup.sizes, setup.stages(prompts, seed), strict=True):
+        written: list[Output] = []
+        for start in range(0, len(asked), BATCH):
+            part = asked[start : start + BATCH]
+            written += decoder.decode([one.request for one in part])
+        order |= {one.key: len(order) + at for at, one in enumerate(asked)}
+        outputs += examine(world, asked, written)
+        if not sides["open"].accused:
+            sides["open"].take(size, audit(world, outputs, setup.length, order=order))
+        if not sides["silent"].accused:
+            silent = [one.silenced() for one in outputs]
+            answer = audit(world, silent, setup.length, order=order)
+            sides["silent"].take(size, answer)
+            tokens = answer.judged.tokens if answer.judged is not None else None
+            if law and tokens is not None and law in tokens.evidence.laws.names:
+                sides["silent"].needed = neyman_pearson(tokens.evidence, law)
+        if all(side.accused for side in sides.values()):
+            break
+    return Outcome(*(side.answers(setup.sizes) for side in sides.values()))
+
+
+def neyman_pearson(evidence: Evidence, law: str) -> float:
+    """Returns how many outputs of each budget the best test of all would need, at least.
+
+    The test knows the decoder's law and the one law that keeps the budget and is hardest to tell
+    from it, and accuses 95 % of audits at the level of the laws. Ratios of outputs are taken to be
+    normal: means and variances are of the outputs at hand, and, under the other law, of the same
+    outputs weighted by the ratio.
+    """
+    answers, laws = evidence.answers, evidence.laws
+    totals = laws.logp.sum(axis=2)
+    own = totals[laws.names.index(law)]
+    budgets = np.unique(answers.k)
+    most = 0.0
+    for j in np.flatnonzero(~evidence.breaks):
+        ratio = own - totals[j]
+        mean = variance = other_mean = other_variance = 0.0
+        for k in budgets:
+            here = np.clip(ratio[answers.k == k], -50.0, 50.0)
+            weight = np.exp(-(here - here.min()))
+            weight /= weight.sum()
+            base = float((weight * here).sum())
+            mean, variance = mean + here.mean(), variance + here.var()
+            other_mean = other_mean + base
+            other_variance = other_variance + float((weight * (here - base) ** 2).sum())
+        apart = mean - other_mean
+        if apart <= 0:
+            return math.inf
+        level = LEVEL * SHARES["laws"]
+        spread = ndtri(_POWER) * math.sqrt(variance) - ndtri(level) * math.sqrt(other_variance)
+        most = max(most, (spread / apart) ** 2)
+    return max(1.0, most)
 
 
 @dataclass(frozen=True)
 class Power:
-    """Shares of audits of one decoder that ended in an alarm.
+    """Shares of audits of one decoder that accuse it.
 
     Attributes:
         audits: Number of audits.
-        caught: Audits with an alarm, by number of outputs.
-        warned: Audits with an alarm or a warning.
-        by: Number of audits in which each check fired, at the first size at which any did.
+        caught: Audits that end with status 1, by number of outputs.
+        unsettled: Audits that do not end with WITHIN.
+        by: Number of audits in which each finding accuses.
+        noted: Number of audits with each remark, after all outputs.
+        needed: Median of what `neyman_pearson` says.
     """
 
     audits: int
     caught: Mapping[int, int]
-    warned: Mapping[int, int]
+    unsettled: Mapping[int, int]
     by: Mapping[str, int]
+    noted: Mapping[str, int]
+    needed: float = math.nan
 
     def rate(self, size: int) -> float:
-        """Returns the share of audits with an alarm."""
+        """Returns the share of audits that accuse."""
         return self.caught[size] / self.audits
 
     def limits(self, size: int, delta: float = 0.05) -> tuple[float, float]:
@@ -140,107 +249,104 @@ class Power:
         return clopper_pearson(self.caught[size], self.audits, delta / 2)
 
 
-def power(
-    build: Build,
-    audits: int,
-    seed: int = 0,
-    setup: AuditSetup | None = None,
-    *,
-    coupled: bool = False,
-) -> Power:
-    """Audits a decoder many times.
-
-    Args:
-        build: Makes the decoder from a world.
-        audits: Number of audits.
-        seed: Seed of worlds, prompts and draws.
-        setup: The world and what is asked there.
-        coupled: True if rows of one call may depend on each other; then an audit's outputs are
-            asked for apart from other audits'.
-    """
-    setup = AuditSetup() if setup is None else setup
-    return summary(list(outcomes(build, audits, seed, setup, coupled=coupled)), setup.sizes)
+def summary(found: Sequence[Answers], sizes: Sequence[int]) -> Power:
+    """Counts the answers of some audits."""
+    by, noted = Counter[str](), Counter[str]()
+    for one in found:
+        by.update(one.by)
+        noted.update(one.noted)
+    needed = [one.needed for one in found if not math.isnan(one.needed)]
+    return Power(
+        len(found),
+        {size: sum(size in one.accused for one in found) for size in sizes},
+        {size: sum(size not in one.within for one in found) for size in sizes},
+        dict(by.most_common()),
+        dict(noted.most_common()),
+        float(np.median(needed)) if needed else math.nan,
+    )
 
 
 def outcomes(
-    build: Build, audits: int, seed: int, setup: AuditSetup, *, coupled: bool = False
+    build: Build, audits: int, seed: int, setup: AuditSetup, law: str = ""
 ) -> Iterator[Outcome]:
-    """Holds audits, `together` at a time, and yields their outcomes."""
-    for first in range(0, audits, setup.together):
-        number = seed * 1000 + first // setup.together
-        world = setup.world(number)
-        shared = build(world)
-        group = [
-            _Audit(setup.asked(world, number, i), build(world) if coupled else shared)
-            for i in range(min(setup.together, audits - first))
-        ]
-        start = 0
-        for stop in setup.sizes:
-            open_ = [audit for audit in group if not audit.settled]
-            for audit in group:
-                if audit.settled:  # it ends as it was
-                    audit.fired[stop], audit.warned[stop] = audit.fired[start], audit.warned[start]
-            batches = [audit.asked[start:stop] for audit in open_]
-            asked = [one for batch in batches for one in batch]
-            outputs: list[Output] = []
-            if coupled:
-                for audit, batch in zip(open_, batches, strict=True):
-                    outputs += audit.decoder.decode([one.request for one in batch])
-            elif asked:
-                outputs += shared.decode([one.request for one in asked])
-            examined = iter(examine(world, asked, outputs))
-            for audit, batch in zip(open_, batches, strict=True):
-                audit.outputs += [next(examined) for _ in batch]
-                found = findings(world, audit.outputs, setup.length, setup.alpha)
-                audit.fired[stop], audit.warned[stop] = alarms(found), warnings(found)
-            start = stop
-        for audit in group:
-            yield Outcome(audit.fired, audit.warned)
-
-
-def summary(found: Sequence[Outcome], sizes: Sequence[int]) -> Power:
-    """Counts the outcomes of some audits."""
-    by: Counter[str] = Counter()
-    for one in found:
-        by.update(next((one.fired[size] for size in sizes if one.fired[size]), ()))
-    return Power(
-        len(found),
-        {size: sum(bool(one.fired[size]) for one in found) for size in sizes},
-        {size: sum(bool(one.fired[size] or one.warned[size]) for one in found) for size in sizes},
-        dict(by.most_common()),
-    )
+    """Holds audits, each in a world of its own."""
+    for number in range(audits):
+        world = setup.world(1000 * seed + number)
+        prompts = toy_prompts(world, 1000 * seed + number, setup.prompts)
+        yield audited(build, world, prompts, setup, number, law)
 
 
 # A sound battery is called unsound with at most this chance.
 FALSE_ALARM = 1e-6
-# Short outputs with many stops: where the tests' approximations are worst.
-_SOUND = AuditSetup(length=25, stop=0.02)
-SOUND: dict[str, AuditSetup] = {
-    "KL anchored, active budget": _SOUND,
-    "KL anchored, idle budget": replace(_SOUND, k=4.0),
-    "safe model alone": replace(_SOUND, k=0.0),
-    "risky model alone": replace(_SOUND, k=float("inf")),
+# Tiny worlds with many stops: where the tests' approximations are worst, and audits cost least.
+_TINY = AuditSetup(length=12, size=16, stop=0.02)
+TINY = {
+    "20 outputs of a budget": replace(_TINY, sizes=(20,)),
+    "60 outputs of a budget": replace(_TINY, sizes=(60,)),
 }
-_BOUND_SIZES = (4, 20)
-_BOUND_DELTA = 0.05
-# R_eff is never below 1 nat, so its misses show only where values are large.
-_NATS = 1000.0
+# The lab pair: 30 prompts, shorter outputs than a run's.
+_LAB = AuditSetup(budgets=(0.5, 1.0), length=32, prompts=30)
+LAB = {"lab, 60": replace(_LAB, sizes=(60,)), "lab, 20": replace(_LAB, sizes=(20,))}
 
 
 @dataclass(frozen=True)
 class SoundKind:
-    """Audits of one kind of sound decoder: false alarms by number of outputs, and what fired."""
+    """Audits of sound decoders of all families in one place.
+
+    Attributes:
+        name: The place.
+        audits: Their number, open and silent.
+        accused: How many end with status 1.
+        within: Of the anchored decoder alone, silent: how many end with WITHIN.
+        honest: How many audits of it those are of.
+        by: What accused, with the decoder's name.
+    """
 
     name: str
     audits: int
-    alarms: Mapping[int, int]
-    fired: Mapping[str, int]
+    accused: int
+    within: int
+    honest: int
+    by: Mapping[str, int]
 
 
-def sound_audits(name: str, audits: int, seed: int = 0) -> SoundKind:
-    """Audits one kind of sound decoder, a name of `SOUND`, as often as given."""
-    found = power(AnchoredDecoder, audits, seed, SOUND[name])
-    return SoundKind(name, found.audits, found.caught, found.by)
+def sound_audits(
+    name: str, setup: AuditSetup, audits: int, seed: int = 0, *, lab: bool = False
+) -> SoundKind:
+    """Audits every sound decoder of the catalogue, as it is and silenced.
+
+    Args:
+        name: Name of the place.
+        setup: What is asked there.
+        audits: Audits of each decoder.
+        seed: Seed of everything random.
+        lab: True for the lab pair.
+    """
+    accused = within = honest = count = 0
+    by: Counter[str] = Counter()
+    place = lab_world(setup.prompts, setup.length, BATCH) if lab else None
+    for case in CAREFUL:
+        for number in range(audits):
+            world: World
+            if place is None:
+                world = setup.world(1000 * seed + number)
+                prompts = toy_prompts(world, 1000 * seed + number, setup.prompts)
+            else:
+                world, prompts = place
+            found = audited(case.decoder, world, prompts, setup, 1000 * seed + number)
+            for said, one in (("open", found.open), ("silent", found.silent)):
+                count += 1
+                accused += bool(one.accused)
+                by.update(f"{case.name}, {said}: {check}" for check in one.by)
+            honest, within = _honest(case, found, honest, within)
+    return SoundKind(name, count, accused, within, honest, dict(by))
+
+
+def _honest(case: CarefulCase, found: Outcome, honest: int, within: int) -> tuple[int, int]:
+    """Counts audits of the silent anchored decoder."""
+    if case.decoder is not AnchoredDecoder:
+        return honest, within
+    return honest + 1, within + bool(found.silent.within)
 
 
 @dataclass(frozen=True)
@@ -248,11 +354,11 @@ class SoundAudits:
     """Audits of sound decoders.
 
     Attributes:
-        audits: Number of audits, of all kinds.
-        alarms: Audits that ended in an alarm after all outputs.
-        upper_limit: Clopper-Pearson upper limit of the rate of false alarms at 95 %.
-        nominal: Level of the whole battery.
-        kinds: Each kind by itself.
+        audits: Number of audits, everywhere.
+        alarms: Audits that accuse.
+        upper_limit: Clopper-Pearson upper limit of the rate of accusations at 95 %.
+        nominal: Level of an audit.
+        kinds: Each place by itself.
     """
 
     audits: int
@@ -263,9 +369,9 @@ class SoundAudits:
 
     @classmethod
     def of(cls, kinds: Sequence[SoundKind]) -> SoundAudits:
-        """Adds up the audits of several kinds."""
+        """Adds up the audits of several places."""
         audits = sum(kind.audits for kind in kinds)
-        alarms = sum(kind.alarms[_SOUND.sizes[-1]] for kind in kinds)
+        alarms = sum(kind.accused for kind in kinds)
         upper = clopper_pearson(alarms, audits, 0.05)[1]
         return cls(audits, alarms, upper, LEVEL, tuple(kinds))
 
@@ -273,6 +379,12 @@ class SoundAudits:
     def consistent(self) -> bool:
         """False if this many alarms have a chance below `FALSE_ALARM` at the nominal level."""
         return clopper_pearson(self.alarms, self.audits, FALSE_ALARM)[0] <= self.nominal
+
+
+_BOUND_SIZES = (4, 20)
+_BOUND_DELTA = 0.05
+# R_eff is never below 1 nat, so its misses show only where values are large.
+_NATS = 1000.0
 
 
 def bound_misses(samples: int = 10_000, seed: int = 0) -> list[Miss]:

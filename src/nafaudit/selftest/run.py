@@ -12,12 +12,11 @@ from multiprocessing import get_context
 from typing import Any, ClassVar
 
 from nafaudit.core.finding import CheckWord, Outcome, Overall
-from nafaudit.selftest.battery import lab_audits
-from nafaudit.selftest.faults import CATALOGUE, SAMPLER, Breaks, FaultCase
+from nafaudit.selftest.faults import CATALOGUE, Breaks, FaultCase
 from nafaudit.selftest.power import (
+    LAB,
     LEVEL,
-    SIZES,
-    SOUND,
+    TINY,
     AuditSetup,
     Power,
     SoundAudits,
@@ -28,11 +27,13 @@ from nafaudit.selftest.power import (
     sound_audits,
     summary,
 )
-from nafaudit.selftest.worlds import Overspend, overspend
+from nafaudit.selftest.worlds import Overspend, overspend, toy_prompts
 from nafaudit.stats.coverage import Miss
 
 # Power that a fault must reach at the largest size.
 ENOUGH = 0.95
+# A listed law may need this many times what the best test of all needs.
+_TIMES = 3
 
 
 @dataclass(frozen=True)
@@ -43,46 +44,59 @@ class FaultRow:
         name: Name of the fault.
         description: What it does.
         breaks: What is wrong with it: budget, sampling, bookkeeping, or its conformity alone.
-        expected_check: Beginnings of the names of checks that should notice, the likeliest first.
-        caught_by: Checks that fired, the most frequent first.
-        power: Share of audits that caught it, by number of outputs.
-        limits: Clopper-Pearson limits of the power.
+        law: Name of its law in the auditor's family; empty if it is not listed.
+        exceeds: True if it truly exceeds its budget.
+        caught_by: What accuses the open decoder, the most frequent first.
+        power: Share of audits of the open decoder that accuse it, by outputs of each budget.
+        silent: The same of the silent decoder.
+        unsettled: Share of audits of the silent decoder that are not WITHIN.
+        limits: Clopper-Pearson limits of the open power.
+        needed: Outputs of each budget that the best test of all needs for the silent decoder.
+        noted: Share of audits of the open decoder with a remark, after all outputs.
         audits: Number of audits.
-        warned: Share of audits with an alarm or a warning.
         harmless: Why a warning is enough; empty if it must be caught.
-        escapes: Why 60 outputs need not show it; empty if they must.
+        escapes: Why it need not be caught; empty if it must.
         overspend: What it truly costs.
-        lab: Checks that fired on the lab pair; None if it was not tried there.
     """
 
     name: str
     description: str
     breaks: Breaks
-    expected_check: tuple[str, ...]
+    law: str
+    exceeds: bool
     caught_by: tuple[str, ...]
     power: Mapping[int, float]
+    silent: Mapping[int, float]
+    unsettled: Mapping[int, float]
     limits: Mapping[int, tuple[float, float]]
+    needed: float
+    noted: float
     audits: int
-    warned: Mapping[int, float]
     harmless: str
     escapes: str
     overspend: Overspend
-    lab: tuple[str, ...] | None = None
     json_properties: ClassVar = ("as_expected",)
 
     @classmethod
-    def of(cls, case: FaultCase, power: Power, overspend: Overspend) -> FaultRow:
+    def of(cls, case: FaultCase, open_: Power, silent: Power, overspend: Overspend) -> FaultRow:
         """Returns the row of a fault that was audited."""
+        sizes = sorted(open_.caught)
+        remarks = ("bookkeeping: ", "decoder: ", "sampling: ")
+        noted = max((n for name, n in open_.noted.items() if name.startswith(remarks)), default=0)
         return cls(
             name=case.name,
             description=case.about,
             breaks=case.breaks,
-            expected_check=case.expected,
-            caught_by=tuple(power.by),
-            power={size: power.rate(size) for size in SIZES},
-            limits={size: power.limits(size) for size in SIZES},
-            audits=power.audits,
-            warned={size: power.warned[size] / power.audits for size in SIZES},
+            law=case.law,
+            exceeds=case.exceeds,
+            caught_by=tuple(open_.by),
+            power={size: open_.rate(size) for size in sizes},
+            silent={size: silent.rate(size) for size in sizes},
+            unsettled={size: silent.unsettled[size] / silent.audits for size in sizes},
+            limits={size: open_.limits(size) for size in sizes},
+            needed=silent.needed,
+            noted=noted / open_.audits,
+            audits=open_.audits,
             harmless=case.harmless,
             escapes=case.escapes,
             overspend=overspend,
@@ -90,21 +104,28 @@ class FaultRow:
 
     @property
     def must_catch(self) -> bool:
-        """True if the self-test fails without an alarm."""
+        """True if the self-test fails without an accusation or, of bookkeeping, a remark."""
         return not (self.harmless or self.escapes or self.breaks == "conformity")
 
     @property
-    def as_expected(self) -> bool:
-        """True if an expected check caught it, or if it need not be caught.
+    def wrongly_accused(self) -> bool:
+        """True if an audit accuses what keeps its budget: silent, or with claims that are true."""
+        last = max(self.power)
+        true = self.breaks == "conformity" and self.power[last] > 0
+        return true or (not self.exceeds and self.silent[last] > 0 and self.breaks != "sampling")
 
-        A warning counts where the fault is harmless.
-        """
-        if self.escapes or self.breaks == "conformity":
-            return True
-        if (self.warned if self.harmless else self.power)[SIZES[-1]] < ENOUGH:
+    @property
+    def as_expected(self) -> bool:
+        """True if it was caught, or need not be, and nothing was accused that may not be."""
+        last = max(self.power)
+        if self.wrongly_accused:
             return False
-        fired = self.expected_check if self.harmless else self.caught_by
-        return any(name.startswith(self.expected_check) for name in fired)
+        if not self.must_catch:
+            return True
+        if self.law and self.exceeds and _TIMES * self.needed <= last:
+            return min(self.power[last], self.silent[last]) >= ENOUGH
+        # Claims that contradict each other are noted; by its tokens alone it may go unseen.
+        return max(self.noted, self.power[last]) >= ENOUGH
 
 
 @dataclass(frozen=True)
@@ -138,36 +159,34 @@ class SelftestResult:
 
     Attributes:
         passed: True if every fault is caught that must be, and nothing sound is accused.
-        level: Level of the whole battery of checks.
-        budget: k of the audits.
+        level: Level of an audit.
+        budgets: k of the audits of faults, judged together.
         faults: Every fault that was tried.
         sound: Audits of sound decoders.
         bounds: Worst miss rate of every bound.
         command: The command that makes this table.
         seed: Seed of everything random.
-        setup: World of the audits of wrong samplers.
-        short: World of the audits of other faults.
+        setup: World of the audits of faults.
     """
 
     passed: bool
     level: float
-    budget: float
+    budgets: tuple[float, ...]
     faults: tuple[FaultRow, ...]
     sound: SoundAudits
     bounds: tuple[BoundMisses, ...]
     command: str = field(metadata={"json": None})
     seed: int = field(metadata={"json": None})
     setup: AuditSetup = field(metadata={"json": None})
-    short: AuditSetup = field(metadata={"json": None})
 
     @property
     def sizes(self) -> tuple[int, ...]:
-        """Numbers of outputs after which an audit is judged."""
-        return SIZES
+        """Outputs of each budget after which an audit is judged."""
+        return self.setup.sizes
 
     @property
     def missed(self) -> list[FaultRow]:
-        """Faults that escaped and should not have."""
+        """Faults that escaped and should not have, or are no faults and were accused."""
         return [row for row in self.faults if not row.as_expected]
 
     @property
@@ -175,13 +194,13 @@ class SelftestResult:
         """Returns PASSED or FAILED, and the number of faults that were caught as they must be."""
         must = [row for row in self.faults if row.must_catch]
         caught = sum(row.as_expected for row in must)
-        why = f"{caught} of {len(must)} faults that must be caught are, at n = {SIZES[-1]}"
+        why = f"{caught} of {len(must)} faults that must be caught are, at n = {self.sizes[-1]}"
         if self.passed:
             return Overall(Outcome.PASSED, why, 0)
         if self.missed:
-            why += f"; not caught: {', '.join(row.name for row in self.missed)}"
+            why += f"; not as expected: {', '.join(row.name for row in self.missed)}"
         if not self.sound.consistent:
-            why += f"; {self.sound.alarms} false alarms are more than their level explains"
+            why += f"; {self.sound.alarms} wrong accusations are more than their level explains"
         if bounds := [one.name for one in self.bounds if not one.allowed]:
             why += f"; bounds that miss more than they may: {', '.join(bounds)}"
         return Overall(CheckWord.FAILED, why, 1)
@@ -216,14 +235,13 @@ def selftest_result(
     return SelftestResult(
         passed=caught and audits.consistent and all(bound.allowed for bound in bounds),
         level=LEVEL,
-        budget=size.setup.k,
+        budgets=size.setup.budgets,
         faults=tuple(rows),
         sound=audits,
         bounds=bounds,
         command=shlex.join([*words, *(["--seed", str(seed)] if seed else [])]),
         seed=seed,
         setup=size.setup,
-        short=size.short,
     )
 
 
@@ -232,50 +250,42 @@ class SelftestSize:
     """Size of a self-test.
 
     Attributes:
-        first: Audits of every fault.
-        more: Audits of a fault where not every one of the first refuted a claim.
-        sound: Audits of each kind of sound decoder.
-        setup: World of the audits of wrong samplers.
-        short: World of the audits of faults that claims show, whatever the length.
-        lab: True to try every fault on the lab pair too.
+        audits: Audits of every fault.
+        sound: Audits of each sound decoder in each place, by the place's name.
+        setup: World of the audits of faults.
     """
 
-    first: int
-    more: int
-    sound: int
+    audits: int
+    sound: Mapping[str, int]
     setup: AuditSetup
-    short: AuditSetup
-    lab: bool
 
 
-_SHORT = replace(AuditSetup(), length=48)
-FULL = SelftestSize(12, 24, 252, AuditSetup(), _SHORT, lab=True)
-# Shorter outputs, and only faults that such an audit shows: a minute, not a calibration.
-QUICK = SelftestSize(1, 1, 6, _SHORT, _SHORT, lab=False)
+FULL = SelftestSize(
+    6,
+    {
+        "20 outputs of a budget": 170,
+        "60 outputs of a budget": 60,
+        "lab, 60": 4,
+        "lab, 20": 8,
+    },
+    AuditSetup(),
+)
+# Fewer outputs and faults: a minute, not a calibration.
+QUICK = SelftestSize(1, {"20 outputs of a budget": 1}, replace(AuditSetup(), sizes=(20, 60)))
 # Outputs whose true spend is metered.
 _METERED = 24
-_QUICK_SAMPLERS = frozenset(
+_QUICK = frozenset(
     {
-        "sample-risky",
-        "sample-safe",
-        "tempered",
-        "top-p",
-        "greedy",
-        "penalty-after",
-        "theta-plus-small",
-        "claims-nothing",
-        "noise-reused",
+        "sample-risky", "tempered", "top-p", "greedy", "no-debt", "bank-reset", "one-step-ahead",
+        "fifteen-percent-more", "neighbours-debt", "books-late", "debt-doubled", "total-halved",
+        "runs-past-its-stop", "theta-plus-small", "claims-nothing", "noise-reused",
     }
-)
+)  # fmt: skip
 
 
 def quick_cases() -> list[FaultCase]:
-    """Returns faults that a minute is enough for: refuted claims and plainly wrong samplers."""
-    return [
-        case
-        for case in CATALOGUE
-        if not case.expected[0].startswith(SAMPLER) or case.name in _QUICK_SAMPLERS
-    ]
+    """Returns faults that a minute is enough for."""
+    return [case for case in CATALOGUE if case.name in _QUICK]
 
 
 def selftest(
@@ -288,23 +298,24 @@ def selftest(
     """Audits the auditor.
 
     Args:
-        full: The published form; minutes, and the lab pair.
+        full: The published form; the better part of an hour on two cores, and the lab pair.
         seed: Seed of worlds, prompts and draws.
         jobs: Processes that share the work; the result does not depend on it.
         on_progress: Called with the part that begins, in words.
     """
     size = FULL if full else QUICK
     cases = list(CATALOGUE) if full else quick_cases()
-    kinds = [partial(sound_audits, name, size.sound, seed) for name in SOUND]
-    labs = [partial(lab_audits, cases, seed, LEVEL)] if size.lab else []
+    places = {**TINY, **LAB}
+    kinds = [
+        partial(sound_audits, name, places[name], audits, seed, lab=name in LAB)
+        for name, audits in size.sound.items()
+    ]
     audits = [partial(_row, case, size, seed) for case in cases]
-    parts: list[Callable[[], Any]] = [*kinds, partial(bound_misses, seed=seed), *labs, *audits]
+    parts: list[Callable[[], Any]] = [*kinds, partial(bound_misses, seed=seed), *audits]
     done = _results(parts, jobs, on_progress)
     sound = [next(done) for _ in kinds]
     misses = next(done)
-    lab = next(done) if labs else [None] * len(cases)
-    rows = [replace(row, lab=fired) for row, fired in zip(done, lab, strict=True)]
-    return selftest_result(rows, sound, misses, size, seed=seed, full=full)
+    return selftest_result(list(done), sound, misses, size, seed=seed, full=full)
 
 
 def _results(
@@ -331,16 +342,12 @@ def _one_thread(part: Callable[[], Any]) -> Any:
 
 def _row(case: FaultCase, size: SelftestSize, seed: int) -> FaultRow:
     """Audits one fault, and meters what it truly spends."""
-    setup = size.setup if case.expected[0].startswith(SAMPLER) else size.short
-    found = list(outcomes(case.decoder, size.first, seed, setup, coupled=case.coupled))
-    chance = (SAMPLER, "martingale", "duplicates")
-    refuted = all(
-        any(not name.startswith(chance) for name in one.fired[setup.sizes[0]]) for one in found
-    )
-    # What a refuted claim shows a dozen times it always shows; chance needs more audits.
-    if not refuted and (more := size.more - size.first) > 0:
-        found += outcomes(case.decoder, more, seed + 1, setup, coupled=case.coupled)
-    world = setup.world(seed)
-    asked = [one.request for one in setup.asked(world, seed, 0)]
-    spent = overspend(case.decoder(world), asked[:: len(asked) // _METERED][:_METERED])
-    return FaultRow.of(case, summary(found, setup.sizes), spent)
+    setup = size.setup
+    found = list(outcomes(case.decoder, size.audits, seed, setup, case.law))
+    shown = summary([one.open for one in found], setup.sizes)
+    silent = summary([one.silent for one in found], setup.sizes)
+    world = setup.world(1000 * seed)
+    prompts = toy_prompts(world, 1000 * seed, setup.prompts)
+    asked = [one.request for part in setup.stages(prompts, seed) for one in part]
+    spent = overspend(case.decoder(world), asked[:: max(1, len(asked) // _METERED)][:_METERED])
+    return FaultRow.of(case, shown, silent, spent)

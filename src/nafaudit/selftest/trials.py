@@ -24,18 +24,23 @@ from nafaudit.auditor.alternatives import (
     step_scores,
     token_sets,
 )
+from nafaudit.auditor.claims import ClaimComparison, levels
+from nafaudit.auditor.family import AfterSolve, Text
 from nafaudit.auditor.replay import OnSteps, ReplayTask, replay_texts
 from nafaudit.auditor.sampler import INDEPENDENCE, SamplerTests, StepScores, joined
+from nafaudit.auditor.spend import SpendAudit, Watch
 from nafaudit.auditor.teacher_forcing import Reader
 from nafaudit.core.debt import DebtRule
 from nafaudit.core.draws import request_seed, sound_stream
 from nafaudit.core.errors import InputError
-from nafaudit.core.finding import FAULTS, CheckWord, Fault
-from nafaudit.core.ledger import budget_name
+from nafaudit.core.finding import FAULTS, CheckWord, Fault, Finding
+from nafaudit.core.ledger import Banking, budget_name
 from nafaudit.core.options import load
+from nafaudit.core.promise import Promise
 from nafaudit.core.settings import RunSettings
-from nafaudit.core.trajectory import Key, Replayed, Trajectory, budget_text
+from nafaudit.core.trajectory import Arm, Key, Replayed, Trajectory, budget_text
 from nafaudit.lab.prompts import prompts as lab_prompts
+from nafaudit.measures.context import RunContext
 from nafaudit.mechanisms.cards import parse
 from nafaudit.mechanisms.registry import mechanism
 from nafaudit.models.pair import load_pair
@@ -45,7 +50,7 @@ from nafaudit.runner.outputs import read_output
 from nafaudit.runner.pairs import checkpoints_of
 from nafaudit.runner.workbench import mechanism_of
 from nafaudit.runner.worker import registered
-from nafaudit.selftest.battery import pit_draws
+from nafaudit.selftest.battery import AuditAnswer, answer_of, pit_draws, shown_of
 
 # Budgets that bind, unless others are given.
 ACTIVE = (0.25, 1.0)
@@ -81,6 +86,10 @@ class Trials:
         fitting: Other promises that the outputs fit, filled only if they do not fit the tested one:
             multiple of k to log-probability of the tokens. 1 stands for the promise without debt.
         came: Outputs that came before the decoder hung, died or could not be read any more.
+        unlike: Which claims under binding budgets are not those of the promised mechanism.
+        scores: What the tests of the promised law need of each output.
+        answer: How outputs under binding budgets are judged by what they spend; None where
+            conformity with a mechanism is demanded.
     """
 
     asked: int = 0
@@ -98,6 +107,9 @@ class Trials:
     debt: DebtRule = field(default_factory=DebtRule)
     fitting: dict[float, float] = field(default_factory=dict)
     came: int = 0
+    unlike: list[Finding] = field(default_factory=list)
+    scores: dict[Key, StepScores] = field(default_factory=dict)
+    answer: AuditAnswer | None = None
 
     @property
     def budgets(self) -> tuple[float, ...]:
@@ -230,6 +242,7 @@ def run_trials(
     promises: bool = True,
     active: tuple[float, ...] = ACTIVE,
     debt: DebtRule | None = None,
+    held_to: str = Promise.BANKED,
     on_stage: Callable[[str], None] = lambda text: None,
 ) -> Trials:
     """Asks a decoder everything the items need; stops asking if it hangs or dies.
@@ -239,6 +252,7 @@ def run_trials(
         promises: False for a mechanism that promises no budget.
         active: Budgets that bind.
         debt: The debt that is promised; the usual one if None.
+        held_to: What it is judged by (`nafaudit.core.promise`).
         on_stage: Called with what is tried next, in words.
     """
     trials = Trials(promises=promises, active=active, debt=debt or DebtRule())
@@ -293,8 +307,16 @@ def run_trials(
         bench.close()
     except DecoderError as error:
         trials.faults.append(Fault(error.name, str(error)))
-    on_stage(f"charges, budget, k = 0, k = inf: replaying {len(trials.main)} outputs")
+    on_stage(f"charges, budget, k = 0, k = inf, conforms: replaying {len(trials.main)} outputs")
+    if held_to in (Promise.BANKED, Promise.K_NAF) and trials.main:
+        trials.answer = _spent(trials, bench, Promise(held_to))
+        return trials
     trials.replayed, trials.alarms, trials.copies = _replay(trials, bench, trials.main)
+    claims = ClaimComparison(levels({}, foreign=True), bench.stops, MOST_TOKENS, own=False)
+    for record in trials.main:
+        if record.key.k in active:
+            claims.add(record, trials.replayed[record.key])
+    trials.unlike = [one for one in claims.findings() if one.verdict == CheckWord.FAILED]
     if trials.fits(trials.replayed, trials.alarms):
         return trials
     paid = [record for record in trials.main if record.key.k in active]
@@ -311,6 +333,75 @@ def run_trials(
     return trials
 
 
+def _spent(trials: Trials, bench: Bench, promise: Promise) -> AuditAnswer:
+    """Judges outputs under binding budgets by what they spend, as a run would.
+
+    The tests of the promised law are kept too: at k = 0 and inf there is but one law.
+    """
+    tolerances = levels({}, foreign=True)
+    spending = SpendAudit(
+        tolerances, bench.stops, MOST_TOKENS, keeps_prefixes=promise != Promise.K_NAF
+    )
+    claims = ClaimComparison(tolerances, bench.stops, MOST_TOKENS, own=False)
+    paid = [record for record in trials.main if record.key.k in trials.active]
+    shown = {record.key: shown_of(record) for record in trials.main}
+    watch = Watch(
+        lambda task, first, served, safe, risky: _scored(bench, task, first, served, safe, risky)
+    )
+
+    def feed(task: ReplayTask, first: int, served: Served, safe: Tensor, risky: Tensor) -> None:
+        if task.key.k in trials.active:
+            watch.feed(task, shown[task.key], first, (safe, risky), scored=True)
+
+    found = _replay(trials, bench, trials.main, also=feed)
+    trials.replayed, trials.alarms, trials.copies = found
+    for record in paid:
+        again = trials.replayed[record.key]
+        spending.add(record, again, shown[record.key], watch.pop(record.key))
+        claims.add(record, again)
+
+    def look(
+        theta: Mapping[Key, NDArray[np.float64]],
+    ) -> dict[Key, tuple[NDArray[np.float64], NDArray[np.float64]]]:
+        laws = {}
+        for record in paid:
+            key, debt = record.key, trials.replayed[record.key].trajectory.debt
+            text = Text(bench.prompts[key.prompt], record.steps.token, key.k, debt, theta[key])
+            laws[key] = AfterSolve(text)
+
+        def after(
+            task: ReplayTask, first: int, served: Served, safe: Tensor, risky: Tensor
+        ) -> None:
+            laws[task.key].feed(safe, risky)
+
+        list(bench.replay([_task(bench, record) for record in paid], after))
+        return {key: one.results()[0] for key, one in laws.items()}
+
+    tests: dict[Arm, SamplerTests] = {}
+    for record in paid:
+        battery = tests.setdefault(record.key.arm, SamplerTests(list(ALTERNATIVES), ALPHA))
+        battery.add(record.key, record.steps.token, trials.scores[record.key])
+    context = RunContext(
+        Banking(), foreign=True, max_new_tokens=MOST_TOKENS, stops=bench.stops, held_to=promise
+    )
+    return answer_of(spending, tests, claims, look, context)
+
+
+def _task(bench: Bench, record: Trajectory, key: Key | None = None) -> ReplayTask:
+    prompt, steps = bench.prompts[record.key.prompt], record.steps
+    return ReplayTask(key or record.key, prompt, steps.token, record.stopped, None, steps.theta)
+
+
+def _scored(
+    bench: Bench, task: ReplayTask, first: int, served: Served, safe: Tensor, risky: Tensor
+) -> StepScores:
+    """Scores steps of an output against the law that was served there."""
+    tokens = task.tokens
+    own, part = pit_draws(task.key, len(tokens)), slice(first, first + len(safe))
+    sets = token_sets(served.law, task.prompt, tokens, first, bench.stops)
+    return step_scores(served.law, safe, risky, served.theta, tokens[part], own[part], sets)
+
+
 def _replay(
     trials: Trials,
     bench: Bench,
@@ -318,6 +409,7 @@ def _replay(
     *,
     indebted: bool = True,
     factor: float = 1.0,
+    also: OnSteps | None = None,
 ) -> tuple[dict[Key, Replayed], dict[float, str], str]:
     """Recomputes outputs, and tests whether their tokens were drawn from the promised law.
 
@@ -327,6 +419,7 @@ def _replay(
         outputs: The outputs.
         indebted: False to leave the prefix debt out.
         factor: What binding budgets are multiplied by.
+        also: Called with every law on the way too.
 
     Returns:
         Replays, alarms and copies, as `Trials` has them.
@@ -337,25 +430,22 @@ def _replay(
     records = {record.key: record for record in outputs}
 
     def on_steps(task: ReplayTask, first: int, served: Served, safe: Tensor, risky: Tensor) -> None:
-        key, tokens = keys[task.key], task.tokens
-        own, part = pit_draws(key, len(tokens)), slice(first, first + len(safe))
-        sets = token_sets(served.law, bench.prompts[key.prompt], tokens, first, bench.stops)
-        scores = step_scores(served.law, safe, risky, served.theta, tokens[part], own[part], sets)
-        blocks.setdefault(key, []).append(scores)
+        own = replace(task, key=keys[task.key])
+        blocks.setdefault(own.key, []).append(_scored(bench, own, first, served, safe, risky))
+        if also is not None:
+            also(task, first, served, safe, risky)
 
-    written = [
-        ReplayTask(key, bench.prompts[key.prompt], r.steps.token, r.stopped, None, r.steps.theta)
-        for key, r in zip(keys, outputs, strict=True)
-    ]
+    written = [_task(bench, record, key) for key, record in zip(keys, outputs, strict=True)]
     again = bench.replay(written, on_steps, indebted=indebted)
     replayed = {keys[second.trajectory.key]: second for second in again}
+    trials.scores = {key: joined(parts) for key, parts in blocks.items()}
     alarms: dict[float, str] = {}
     copies = ""
     for k in trials.budgets:
         tests = SamplerTests(list(ALTERNATIVES), ALPHA / len(trials.budgets))
-        for key, parts in blocks.items():
+        for key, scores in trials.scores.items():
             if key.k == k:
-                tests.add(key, records[key].steps.token, joined(parts))
+                tests.add(key, records[key].steps.token, scores)
         for finding in tests.findings():
             if finding.verdict != CheckWord.FAILED:
                 continue
@@ -480,7 +570,8 @@ class LabBench:
         """Returns what the decoder is held to, in words: rule, ledger, debt, budgets, warps."""
         debt, decoding = self.promised.debt, self._settings.decoding
         owed = f"prefix debt {debt.definition} (n = {debt.n})" if debt.n else "no prefix debt"
-        text = f"{self._rule}, ledger {self.promised.ledger.spec}, {owed}, k = "
+        held = f"{self.held_to}; " if self.held_to in (Promise.BANKED, Promise.K_NAF) else ""
+        text = f"{held}{self._rule}, ledger {self.promised.ledger.spec}, {owed}, k = "
         text += ", ".join(f"{k:g}" for k in budgets)
         if decoding.temperature != 1.0:
             text += f", temperature {decoding.temperature:g}"

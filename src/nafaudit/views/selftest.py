@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
@@ -25,32 +26,34 @@ def selftest_document(found: SelftestResult, files: tuple[str, ...] = ()) -> Doc
     """
     columns = (
         Column("fault", "name", words=True),
+        Column("breaks", "breaks", words=True),
         Column("over", "overspend.share", "outputs truly over budget", "{:.0%}".format),
-        Column("spend", "overspend.ratio", "true mean spend over mean budget", "{:.2f}x".format),
         *(Column(f"n={n}", f"power.{n}", write="{:.2f}".format) for n in found.sizes),
+        *(Column(f"s={n}", f"silent.{n}", write="{:.2f}".format) for n in found.sizes[-2:]),
         Column("caught by", write=_caught_by, words=True),
     )
     places = (f"faults[{i}]" for i in range(len(found.faults)))
+    budgets = ", ".join(f"{k:g}" for k in found.budgets)
     note = (
-        "over, spend: outputs truly over budget, true mean spend over mean budget; n=N: power "
-        f"after N outputs at k = {found.budget:g}, alpha = {found.level:g}; caught by: the check "
-        "that fired most often"
+        "breaks: what is wrong with it; over: outputs truly over budget; n=N: share of audits that "
+        f"accuse after N outputs at each of k = {budgets}, level {found.level:g}; s=N: the same of "
+        "the decoder without its claims; caught by: what accuses most often"
     )
     fewest = min(found.faults, key=lambda row: row.audits)
     least, most = (clopper_pearson(n, fewest.audits, 0.025) for n in (fewest.audits, 0))
     note += (
-        f"\npower is of {counted(fewest.audits, 'audit')} of a fault, or more: with 95 % limits "
-        f"1.00 is at least {least[0]:.2f}, and 0.00 at most {most[1]:.2f}"
+        f"\npower is of {counted(fewest.audits, 'audit')} of a fault: with 95 % limits 1.00 is at "
+        f"least {least[0]:.2f}, and 0.00 at most {most[1]:.2f}"
     )
     lines = [
         f"{row.name}: {'may escape' if row.escapes else 'harmless'}: {row.escapes or row.harmless}"
         for row in found.faults
-        if not row.must_catch
+        if row.escapes or row.harmless
     ]
     sound = found.sound
     lines.append(
-        f"sound decoders: {sound.alarms} false alarms in {sound.audits} audits; true rate below "
-        f"{sound.upper_limit:.2%} at 95 % (nominal {sound.nominal:.2%})"
+        f"sound decoders: {sound.alarms} accused in {sound.audits} audits; true rate below "
+        f"{sound.upper_limit:.2%} at 95 % (level {sound.nominal:.2%})"
     )
     if found.bounds:
         worst = max((m for m in found.bounds if m.sound), key=lambda m: m.miss_rate / m.nominal)
@@ -75,66 +78,74 @@ def selftest_document(found: SelftestResult, files: tuple[str, ...] = ()) -> Doc
 def _caught_by(row: FaultRow) -> str:
     if row.caught_by:
         return row.caught_by[0]
-    return "warned only" if row.warned[max(row.warned)] else "nothing"
+    return "a remark" if row.noted else "nothing"
 
 
 def selftest_page(found: SelftestResult, version: str) -> str:
     """Returns docs/selftest.md, the published page."""
-    last, sound = found.sizes[-1], found.sound
-    sizes = [f"n = {size}" for size in found.sizes]
-    audits = sorted({row.audits for row in found.faults})
-    held = " to ".join(str(n) for n in dict.fromkeys((audits[0], audits[-1])))
+    sound = found.sound
+    audits = min(row.audits for row in found.faults)
+    budgets = " and ".join(f"{k:g}" for k in found.budgets)
     exceptions = []
     for row in found.faults:
         if row.escapes:
             exceptions.append(f"- {row.name} may escape: {escaped_line(row.escapes)}.")
         if row.harmless:
-            exceptions.append(
-                f"- {row.name} is harmless, so that a warning is enough: "
-                f"{escaped_line(row.harmless)}. Warned in {row.warned[last]:.0%} of audits."
-            )
+            exceptions.append(f"- {row.name} is harmless: {escaped_line(row.harmless)}.")
+    shown = found.sizes[1:]
     lines = [
-        "# What the auditor catches, and how often it raises a false alarm",
+        "# What the auditor catches, and how often it accuses a sound decoder",
         "",
         f"Written by `{found.command}`, nafaudit {version}; seed {found.seed}.",
         "",
         "Every fault is a decoder, as a user names one with `--decoder`. It is audited "
-        f"{held} times in small worlds",
-        f"({found.setup.size} token ids, up to {found.setup.length} tokens an output, "
-        f"{found.short.length} where claims give a fault away;",
-        f"k = {found.setup.k:g}, where the budget acts at most steps)",
-        "by the checks of a real run: claims against each other, against a replay, and tokens "
-        "against the",
-        f"replayed laws. The whole battery has a level of {found.level:g}. *Over*: share of "
-        "outputs that truly spend more",
-        "than their budget; *spend*: true mean spend over mean budget. Power is followed by its "
-        "95 % limits",
-        "(Clopper-Pearson) at the largest n. *Caught by*: what fired most. `--out FILE.json` has "
-        "more numbers.",
+        f"{audits} times, each time in a world of its own",
+        f"({found.setup.size} token ids, outputs of up to {found.setup.length} tokens, k = "
+        f"{budgets} judged together), by the rules of a real run,",
+        "once as it is and once with its claims taken away (*silent*). *Breaks*: what is wrong "
+        "with it: its budget, its sampling, or",
+        "its bookkeeping; a decoder that only differs from the anchored one (*conformity*) must "
+        "not be accused. *Over*: share of outputs",
+        "that truly spend more than their budget. *n*: share of audits that end with status 1 "
+        "after so many outputs of each budget;",
+        f"an audit accuses a sound decoder at most once in {1 / found.level:,.0f} times. "
+        "*Unsettled*: share of silent audits that are not WITHIN.",
+        "*Best*: outputs of each budget that the best test of all would need for the silent "
+        "decoder (Neyman and Pearson, against the",
+        "law that keeps the budget and is hardest to tell from it; power 95 %, the level of the "
+        "laws), where its law is listed. Fewer than 60",
+        "outputs of a budget never refute by laws alone.",
         "",
         *_rows(
-            ("fault", "what it does", "over", "spend", *sizes[1:], "limits", "caught by"),
-            (_page_row(row, last) for row in found.faults),
+            (
+                *("fault", "what it does", "breaks", "over"),
+                *(f"open, n = {size}" for size in shown),
+                *(f"silent, n = {size}" for size in shown),
+                *("unsettled", "best", "caught by"),
+            ),
+            (_page_row(row, shown) for row in found.faults),
         ),
         "",
-        "\\* need not fail a check at n = 60:",
+        "\\* need not be caught:",
         "",
         *exceptions,
         "",
-        "## False alarms",
+        "## Wrong accusations",
         "",
-        f"{sound.alarms} false alarms in {sound.audits} audits of sound decoders, {last} "
-        f"outputs each: true rate below {sound.upper_limit:.2%} at 95 %",
-        f"(Clopper-Pearson); nominal {sound.nominal:.2%}.",
+        f"{sound.alarms} of {sound.audits} audits of sound decoders accuse: true rate below "
+        f"{sound.upper_limit:.2%} at 95 %",
+        f"(Clopper-Pearson); level {sound.nominal:.2%}. The decoders are of "
+        "[many families](conformance.md#sound-decoders-of-other-families), open and silent.",
         "",
         *_rows(
-            ("decoder", "audits", *(f"alarms at {size}" for size in sizes), "fired"),
+            ("where", "audits", "accused", "by", "silent anchored decoder WITHIN"),
             (
                 (
                     kind.name,
                     str(kind.audits),
-                    *(str(kind.alarms[size]) for size in found.sizes),
-                    ", ".join(kind.fired) or "-",
+                    str(kind.accused),
+                    ", ".join(kind.by) or "-",
+                    f"{kind.within} of {kind.honest}",
                 )
                 for kind in sound.kinds
             ),
@@ -163,16 +174,18 @@ def selftest_page(found: SelftestResult, version: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _page_row(row: FaultRow, last: int) -> tuple[str, ...]:
-    low, high = row.limits[last]
+def _page_row(row: FaultRow, sizes: Sequence[int]) -> tuple[str, ...]:
     by = ", ".join(f"`{name}`" for name in row.caught_by[:1]) or _caught_by(row)
+    needed = "-" if math.isnan(row.needed) or not row.exceeds else f"{row.needed:.0f}"
     return (
         escaped_line(row.name) + ("" if row.must_catch else "\\*"),
         escaped_line(row.description),
+        row.breaks,
         f"{row.overspend.share:.0%}",
-        f"{row.overspend.ratio:.2f}",
-        *(f"{rate:.2f}" for rate in list(row.power.values())[1:]),
-        f"{low:.2f}-{high:.2f}",
+        *(f"{row.power[size]:.2f}" for size in sizes),
+        *(f"{row.silent[size]:.2f}" for size in sizes),
+        f"{row.unsettled[sizes[-1]]:.2f}",
+        needed,
         by,
     )
 
@@ -194,7 +207,11 @@ def conform_document(found: Conformance) -> Document:
     return Document(
         "nafaudit conform",
         (Section(table=Table.of(columns, found.items, places)),),
-        lines=(f"decoder: {found.decoder}", f"promise: {found.promise}"),
+        lines=(
+            f"decoder: {found.decoder}",
+            f"promise: {found.promise}",
+            *((found.likeness,) if found.likeness else ()),
+        ),
         answer=found.overall,
     )
 

@@ -2,8 +2,8 @@
 
 A fault is a decoder like a user's, never an edited log: what it writes and claims is what a real
 decoder with that mistake would write and claim. Each overrides a method or two of the reference
-decoder. The catalogue says what each does, what it breaks, which check should notice it, and why
-one may be missed. Not each of them overspends: `FaultCase.exceeds` says which, and tests meter it.
+decoder. The catalogue says what each does, what it breaks, whether the auditor knows its law, and
+why one may be missed. Not each overspends: `FaultCase.exceeds` says which, and tests meter it.
 
 To add a fault, add a class to a file of this directory and a line here.
 """
@@ -16,9 +16,6 @@ from typing import Literal
 from nafaudit.mechanisms.reference import AnchoredDecoder
 from nafaudit.selftest.faults import accounts, banks, sampling, serving
 from nafaudit.selftest.faults.tools import about, name_of, silent
-
-# Groups of checks, by the beginning of their names.
-REPLAY, SAMPLER, ACCOUNTS, OUTPUT = "replay: ", "sampler: ", "accounting", "decoder: "
 
 Breaks = Literal["budget", "sampling", "bookkeeping", "conformity"]
 """What is wrong with a decoder, the gravest first.
@@ -38,22 +35,20 @@ class FaultCase:
     Attributes:
         decoder: The class.
         breaks: What is wrong with it.
-        expected: Beginnings of the names of checks that should notice, the likeliest first.
+        law: Name of its own law in the auditor's family, if it is listed there.
         within: True for a wrong sampler whose draws keep the budget all the same.
         metered: False where a step's law does not say what the drawn answers cost.
         harmless: Why a warning is enough; empty if it must be caught.
         escapes: Why 60 outputs need not show it; empty if they must.
-        coupled: True if the outputs of one call depend on each other.
     """
 
     decoder: type[AnchoredDecoder]
     breaks: Breaks
-    expected: tuple[str, ...]
+    law: str = ""
     within: bool = False
     metered: bool = True
     harmless: str = ""
     escapes: str = ""
-    coupled: bool = False
 
     @property
     def name(self) -> str:
@@ -84,192 +79,158 @@ class FaultCase:
         return not (self.harmless or self.escapes or self.breaks == "conformity")
 
 
-def _sampler(
-    decoder: type[AnchoredDecoder],
-    *tests: str,
-    within: bool = False,
-    metered: bool = True,
-    escapes: str = "",
-) -> FaultCase:
-    expected = tuple(f"{SAMPLER}{test}" for test in tests)
-    return FaultCase(decoder, "sampling", expected, within, metered, escapes=escapes)
-
-
 CATALOGUE: tuple[FaultCase, ...] = (
     # What is sampled is not what was served and charged.
-    _sampler(sampling.SampleRisky, "likelihood"),
-    _sampler(sampling.SampleSafe, "likelihood", within=True),
-    _sampler(sampling.Tempered, "surprisal", "likelihood"),
-    _sampler(sampling.SlightlyTempered, "surprisal", "likelihood"),
-    _sampler(sampling.Heated, "surprisal", "likelihood"),
-    _sampler(serving.TopP, "likelihood"),
-    _sampler(serving.TopK, "likelihood"),
-    _sampler(serving.MinP, "likelihood"),
-    _sampler(serving.LooseTopP, "likelihood"),
-    _sampler(serving.EpsilonCut, "likelihood"),
-    _sampler(serving.Typical, "likelihood"),
-    _sampler(sampling.Greedy, "likelihood"),
-    _sampler(serving.SometimesGreedy, "likelihood"),
-    _sampler(serving.SometimesUniform, "likelihood", "surprisal"),
-    _sampler(sampling.ArithmeticMixture, "likelihood"),
-    _sampler(sampling.ThetaPlus, "gain", "likelihood"),
-    _sampler(
+    FaultCase(sampling.SampleRisky, "sampling", law="the risky model alone"),
+    FaultCase(sampling.SampleSafe, "sampling", law="the safe model alone", within=True),
+    FaultCase(sampling.Tempered, "sampling"),
+    FaultCase(sampling.SlightlyTempered, "sampling"),
+    FaultCase(sampling.Heated, "sampling"),
+    FaultCase(serving.TopP, "sampling", law="top-p 0.95 after 1 k"),
+    FaultCase(serving.TopK, "sampling"),
+    FaultCase(serving.MinP, "sampling", law="min-p 0.05 after 1 k"),
+    FaultCase(serving.LooseTopP, "sampling", law="top-p 0.99 after 1 k"),
+    FaultCase(serving.EpsilonCut, "sampling"),
+    FaultCase(serving.Typical, "sampling"),
+    FaultCase(sampling.Greedy, "sampling", law="greedy choice after 1 k"),
+    FaultCase(serving.SometimesGreedy, "sampling", law="5% greedy choice after 1 k"),
+    FaultCase(serving.SometimesUniform, "sampling"),
+    FaultCase(
+        sampling.ArithmeticMixture, "sampling", law="arithmetic mixture at the geometric weight"
+    ),
+    FaultCase(sampling.ThetaPlus, "sampling", law="weight +0.1"),
+    FaultCase(
         sampling.ThetaPlusSmall,
-        "gain",
-        "likelihood",
+        "sampling",
         escapes="its tokens are too close to sound ones: several hundred outputs are needed",
     ),
-    _sampler(
+    FaultCase(
         sampling.CoarseWeights,
-        "gain",
-        "likelihood",
+        "sampling",
         escapes="the same as theta + 0.025 on average: several hundred outputs are needed",
     ),
-    _sampler(sampling.ThetaMinus, "gain", "likelihood", within=True),
-    _sampler(serving.PenaltyAfter, "likelihood"),
-    _sampler(serving.NoRepeatedPairs, "likelihood"),
-    _sampler(serving.StopSuppressed, "likelihood"),
-    _sampler(serving.StopsFavoured, "likelihood"),
-    _sampler(serving.GreedyOpening, "some-steps"),
-    _sampler(serving.RiskyTail, "gain", "likelihood", "some-steps"),
-    _sampler(serving.HalfRisky, "likelihood"),
-    _sampler(serving.SometimesRisky, "likelihood", "gain"),
-    _sampler(serving.TriggeredRisky, "likelihood"),
-    _sampler(serving.RareRisky, "some-outputs", "likelihood", "gain"),
-    _sampler(
+    FaultCase(sampling.ThetaMinus, "sampling", within=True),
+    FaultCase(serving.PenaltyAfter, "sampling"),
+    FaultCase(serving.NoRepeatedPairs, "sampling"),
+    FaultCase(serving.StopSuppressed, "sampling"),
+    FaultCase(serving.StopsFavoured, "sampling"),
+    FaultCase(serving.GreedyOpening, "sampling"),
+    FaultCase(serving.RiskyTail, "sampling"),
+    FaultCase(serving.HalfRisky, "sampling"),
+    FaultCase(serving.SometimesRisky, "sampling"),
+    FaultCase(serving.TriggeredRisky, "sampling"),
+    FaultCase(serving.RareRisky, "sampling", law="the risky model alone in some answers"),
+    FaultCase(
         serving.VeryRareRisky,
-        "some-outputs",
-        "likelihood",
+        "sampling",
         escapes="in a fifth of all audits of 60 outputs not one is faulty",
     ),
-    FaultCase(sampling.ThetaRoundedUp, "sampling", (f"{REPLAY}served", f"{SAMPLER}gain")),
-    FaultCase(sampling.ThetaPlusTwentieth, "sampling", (f"{REPLAY}served", f"{SAMPLER}gain")),
-    FaultCase(sampling.ArithmeticServed, "sampling", (f"{REPLAY}served", f"{SAMPLER}likelihood")),
-    _sampler(serving.RepetitionPenalty, "likelihood"),
-    _sampler(serving.BannedWords, "likelihood"),
-    _sampler(serving.DeniesTheFirst, "some-steps", "likelihood"),
-    _sampler(
+    FaultCase(sampling.ThetaRoundedUp, "sampling", law="weights rounded up to tenths"),
+    FaultCase(sampling.ThetaPlusTwentieth, "sampling", law="weight +0.05"),
+    FaultCase(
+        sampling.ArithmeticServed, "sampling", law="arithmetic mixture at the geometric weight"
+    ),
+    FaultCase(serving.RepetitionPenalty, "sampling", law="penalty 1.2 after 1 k"),
+    FaultCase(serving.BannedWords, "sampling"),
+    FaultCase(serving.DeniesTheFirst, "sampling", law="the first token risky"),
+    FaultCase(
         serving.DeniesTheLast,
-        "some-steps",
-        "likelihood",
-        "gain",
+        "sampling",
+        law="the last tenth risky",
         escapes="answers that stop early never come to it",
     ),
-    _sampler(
+    FaultCase(
         serving.DeniesEveryTenth,
-        "some-outputs",
-        "likelihood",
-        "gain",
+        "sampling",
+        law="the risky model alone in some answers",
         escapes="where the budget is large, six such answers in 60 look like sound ones",
     ),
-    _sampler(sampling.BadSpeculation, "likelihood", "gain"),
-    _sampler(sampling.BestOfFour, "likelihood", "surprisal", "some-outputs", metered=False),
+    FaultCase(sampling.BadSpeculation, "sampling"),
+    FaultCase(sampling.BestOfFour, "sampling", metered=False),
     # The randomness.
-    FaultCase(
-        sampling.NoiseReused,
-        "sampling",
-        (f"{SAMPLER}repeats", f"{SAMPLER}shared-noise"),
-        metered=False,
-        coupled=True,
-    ),
-    FaultCase(
-        sampling.NoiseRepeatsEachStep,
-        "sampling",
-        (f"{SAMPLER}likelihood", f"{SAMPLER}rank-pit"),
-        metered=False,
-    ),
-    FaultCase(sampling.FewSeeds, "sampling", (f"{SAMPLER}repeats",), metered=False, coupled=True),
-    FaultCase(
-        sampling.BatchNoise,
-        "sampling",
-        (f"{SAMPLER}repeats", f"{SAMPLER}shared-noise"),
-        within=True,
-        coupled=True,
-    ),
+    FaultCase(sampling.NoiseReused, "sampling", metered=False),
+    FaultCase(sampling.NoiseRepeatsEachStep, "sampling", metered=False),
+    FaultCase(sampling.FewSeeds, "sampling", metered=False),
+    FaultCase(sampling.BatchNoise, "sampling", within=True),
     # The budget.
-    FaultCase(accounts.NoDebt, "budget", (ACCOUNTS, f"{REPLAY}allowance")),
-    FaultCase(accounts.NoDebtStated, "budget", (f"{REPLAY}debt",)),
-    FaultCase(accounts.DebtAdded, "budget", (ACCOUNTS, f"{REPLAY}allowance")),
-    FaultCase(accounts.DebtHalved, "budget", (f"{REPLAY}debt",)),
-    FaultCase(accounts.DebtDoubled, "conformity", (f"{REPLAY}debt",)),
-    FaultCase(accounts.DebtSummed, "conformity", (f"{REPLAY}debt",)),
-    FaultCase(accounts.DebtForgiven, "budget", (ACCOUNTS, f"{REPLAY}allowance")),
-    FaultCase(accounts.DebtOfTheBatch, "budget", (f"{REPLAY}debt",), coupled=True),
-    FaultCase(accounts.OneStepAhead, "budget", (ACCOUNTS, f"{REPLAY}allowance")),
-    FaultCase(accounts.OneStepBehind, "conformity", (ACCOUNTS, f"{REPLAY}allowance")),
-    FaultCase(accounts.KeepsItsSpend, "budget", (ACCOUNTS, f"{REPLAY}allowance"), coupled=True),
-    FaultCase(accounts.ForgetsItsSpend, "budget", (ACCOUNTS, f"{REPLAY}allowance")),
-    FaultCase(accounts.LargerBudget, "budget", (ACCOUNTS, f"{REPLAY}allowance")),
-    FaultCase(accounts.FirstStepFree, "budget", ("invariant", ACCOUNTS, f"{REPLAY}allowance")),
-    FaultCase(accounts.Overshoots, "budget", ("invariant", f"{REPLAY}charge")),
-    FaultCase(accounts.NoBank, "conformity", (ACCOUNTS, f"{REPLAY}allowance")),
-    FaultCase(accounts.PooledBudget, "budget", (ACCOUNTS, f"{REPLAY}allowance"), coupled=True),
+    FaultCase(accounts.NoDebt, "budget", law="no debt"),
+    FaultCase(accounts.NoDebtStated, "budget", law="no debt"),
+    FaultCase(accounts.DebtAdded, "budget", law="the debt added"),
+    FaultCase(accounts.DebtHalved, "budget", law="0.5 times the debt"),
+    FaultCase(accounts.DebtDoubled, "conformity", law="2 times the debt"),
+    FaultCase(accounts.DebtSummed, "conformity", law="5 times the debt"),
+    FaultCase(accounts.DebtForgiven, "budget", law="debt forgotten after ten steps"),
+    FaultCase(accounts.DebtOfTheBatch, "budget", law="the mean debt of its batch"),
+    FaultCase(accounts.OneStepAhead, "budget", law="budget one step early"),
+    FaultCase(accounts.OneStepBehind, "conformity", law="budget one step late"),
+    FaultCase(accounts.KeepsItsSpend, "budget"),
+    FaultCase(accounts.ForgetsItsSpend, "budget", law="spend forgotten every 10 steps"),
+    FaultCase(accounts.LargerBudget, "budget", law="1.05 k"),
+    FaultCase(accounts.FirstStepFree, "budget", law="the first token risky"),
+    FaultCase(accounts.Overshoots, "budget"),
+    FaultCase(accounts.NoBank, "conformity", law="no bank"),
+    FaultCase(accounts.PooledBudget, "budget"),
     # Whose budget, and when.
-    FaultCase(banks.TwoStepsAhead, "budget", (ACCOUNTS, f"{REPLAY}allowance")),
-    FaultCase(banks.BankReset, "budget", (ACCOUNTS, f"{REPLAY}allowance")),
-    FaultCase(banks.BankRefilled, "budget", (ACCOUNTS, f"{REPLAY}allowance")),
-    FaultCase(banks.FifteenPercentMore, "budget", (ACCOUNTS, f"{REPLAY}allowance")),
-    FaultCase(banks.TwiceTheBudget, "budget", (ACCOUNTS, f"{REPLAY}allowance")),
-    FaultCase(banks.PreviousDebt, "budget", (f"{REPLAY}debt",), coupled=True),
-    FaultCase(banks.NeighboursDebt, "budget", (f"{REPLAY}debt",), coupled=True),
-    FaultCase(banks.FirstRowsDebt, "budget", (f"{REPLAY}debt",), coupled=True),
-    FaultCase(banks.FirstRowsBudget, "budget", (ACCOUNTS, f"{REPLAY}allowance"), coupled=True),
+    FaultCase(banks.TwoStepsAhead, "budget", law="budget two steps early"),
+    FaultCase(banks.BankReset, "budget", law="spend forgotten every 10 steps"),
+    FaultCase(banks.BankRefilled, "budget", law="bank refilled every 10 steps"),
+    FaultCase(banks.FifteenPercentMore, "budget", law="1.15 k"),
+    FaultCase(banks.TwiceTheBudget, "budget", law="2 k"),
+    FaultCase(banks.PreviousDebt, "budget", law="the previous request's debt"),
+    FaultCase(banks.NeighboursDebt, "budget", law="the next request's debt"),
+    FaultCase(banks.FirstRowsDebt, "budget", law="the debt of its batch's first row"),
+    FaultCase(banks.FirstRowsBudget, "budget"),
     FaultCase(
         banks.InheritsTheRest,
         "budget",
-        (ACCOUNTS, f"{REPLAY}allowance"),
+        law="the last answer's bank inherited",
         escapes="where answers spend all that they have, none leaves anything",
-        coupled=True,
     ),
-    FaultCase(banks.BooksLate, "budget", (f"{REPLAY}charge", f"{REPLAY}spend")),
-    FaultCase(banks.ClipsItsCharge, "budget", (f"{REPLAY}theta", f"{REPLAY}charge")),
-    FaultCase(banks.BooksTheDraw, "budget", (f"{REPLAY}spend",)),
-    FaultCase(banks.HonestAlone, "budget", (ACCOUNTS, f"{REPLAY}allowance"), coupled=True),
+    FaultCase(banks.BooksLate, "budget", law="charges booked one step late"),
+    FaultCase(banks.ClipsItsCharge, "budget", law="1.3 times each allowance, booked as one"),
+    FaultCase(banks.BooksTheDraw, "budget", law="charges booked as the token's log-ratio"),
+    FaultCase(banks.HonestAlone, "budget", law="2 k"),
     FaultCase(
         banks.HotPrompts,
         "budget",
-        (ACCOUNTS, f"{REPLAY}allowance"),
         escapes="in 5 % of all audits of twenty prompts, none of them is such a prompt",
     ),
-    FaultCase(banks.LateCheat, "budget", (ACCOUNTS, f"{REPLAY}allowance")),
-    FaultCase(banks.EveryTenthAnswer, "budget", (ACCOUNTS, f"{REPLAY}allowance")),
+    FaultCase(banks.LateCheat, "budget", law="the last tenth risky"),
+    FaultCase(banks.EveryTenthAnswer, "budget", law="the risky model alone in some answers"),
     # The charge, and what is said of it.
-    FaultCase(accounts.ReverseDivergence, "budget", (f"{REPLAY}theta", f"{REPLAY}charge")),
-    FaultCase(accounts.ChargesTheDraw, "budget", ("invariant", f"{REPLAY}charge")),
-    FaultCase(accounts.ChargesHalf, "budget", (f"{REPLAY}charge", f"{REPLAY}spend")),
-    FaultCase(accounts.UnitMixedUp, "budget", (f"{REPLAY}charge", f"{REPLAY}spend")),
-    FaultCase(accounts.ChargesTwice, "bookkeeping", (ACCOUNTS, f"{REPLAY}allowance")),
-    FaultCase(accounts.ClaimsTwice, "bookkeeping", (f"{REPLAY}charge", f"{REPLAY}spend")),
-    FaultCase(accounts.ClaimsHalf, "budget", (f"{REPLAY}charge", f"{REPLAY}spend")),
-    FaultCase(accounts.ClaimsNothing, "budget", (f"{SAMPLER}likelihood", f"{SAMPLER}gain")),
-    FaultCase(accounts.TotalHalved, "bookkeeping", (f"{REPLAY}spend",)),
-    FaultCase(accounts.ClaimsTheBudget, "budget", (f"{REPLAY}charge", f"{REPLAY}spend")),
-    FaultCase(accounts.ClaimsAnotherToken, "bookkeeping", (f"{REPLAY}served",)),
-    FaultCase(accounts.MeanCharge, "budget", (f"{REPLAY}charge", f"{REPLAY}spend"), coupled=True),
-    FaultCase(accounts.MaxDivergence, "bookkeeping", (f"{REPLAY}charge", f"{REPLAY}spend")),
+    FaultCase(accounts.ReverseDivergence, "budget", law="KL of the safe law from the served one"),
+    FaultCase(accounts.ChargesTheDraw, "budget", law="charges booked as the token's log-ratio"),
+    FaultCase(accounts.ChargesHalf, "budget"),
+    FaultCase(accounts.UnitMixedUp, "budget"),
+    FaultCase(accounts.ChargesTwice, "bookkeeping"),
+    FaultCase(accounts.ClaimsTwice, "bookkeeping"),
+    FaultCase(accounts.ClaimsHalf, "budget"),
+    FaultCase(accounts.ClaimsNothing, "budget", law="2 k"),
+    FaultCase(accounts.TotalHalved, "bookkeeping"),
+    FaultCase(accounts.ClaimsTheBudget, "budget"),
+    FaultCase(accounts.ClaimsAnotherToken, "bookkeeping"),
+    FaultCase(accounts.MeanCharge, "budget"),
+    FaultCase(accounts.MaxDivergence, "bookkeeping"),
     # Ends and batches.
-    FaultCase(serving.StopUncharged, "bookkeeping", (f"{REPLAY}charge", f"{REPLAY}spend")),
-    FaultCase(serving.RunsPastItsStop, "bookkeeping", (f"{OUTPUT}after-stop",)),
-    FaultCase(serving.StopsShort, "bookkeeping", (f"{OUTPUT}short",)),
-    FaultCase(serving.StripsItsStop, "bookkeeping", (f"{OUTPUT}short",)),
-    FaultCase(serving.StopsElsewhere, "bookkeeping", (f"{OUTPUT}short",)),
-    FaultCase(serving.SwappedRows, "sampling", (REPLAY,), coupled=True),
+    FaultCase(serving.StopUncharged, "bookkeeping"),
+    FaultCase(serving.RunsPastItsStop, "bookkeeping"),
+    FaultCase(serving.StopsShort, "bookkeeping"),
+    FaultCase(serving.StripsItsStop, "bookkeeping"),
+    FaultCase(serving.StopsElsewhere, "bookkeeping"),
+    FaultCase(serving.SwappedRows, "sampling"),
     # The laws.
     FaultCase(
         sampling.Bfloat16,
         "budget",
-        (REPLAY,),
         harmless="overspends by less than 0.1 %: rounding, which any 16-bit model has",
     ),
-    FaultCase(sampling.WrongAnchor, "budget", (f"{REPLAY}charge", f"{REPLAY}theta")),
-    FaultCase(sampling.WarmAnchor, "budget", (f"{REPLAY}charge", f"{REPLAY}theta")),
-    FaultCase(sampling.SwappedModels, "budget", (f"{REPLAY}charge", f"{REPLAY}theta")),
-    FaultCase(sampling.StaleLaws, "budget", (REPLAY,)),
-    FaultCase(sampling.StaleAnchor, "budget", (REPLAY,)),
-    FaultCase(sampling.SometimesStale, "sampling", (f"{SAMPLER}surprisal", f"{SAMPLER}likelihood")),
-    FaultCase(sampling.ForgetsThePrompt, "budget", (f"{REPLAY}safe", f"{REPLAY}served")),
-    FaultCase(sampling.ColdRisky, "bookkeeping", (f"{REPLAY}charge", f"{REPLAY}theta")),
-    FaultCase(
-        sampling.SilentColdRisky, "conformity", (f"{SAMPLER}surprisal", f"{SAMPLER}likelihood")
-    ),
+    FaultCase(sampling.WrongAnchor, "budget"),
+    FaultCase(sampling.WarmAnchor, "budget"),
+    FaultCase(sampling.SwappedModels, "budget"),
+    FaultCase(sampling.StaleLaws, "budget"),
+    FaultCase(sampling.StaleAnchor, "budget"),
+    FaultCase(sampling.SometimesStale, "sampling"),
+    FaultCase(sampling.ForgetsThePrompt, "budget"),
+    FaultCase(sampling.ColdRisky, "bookkeeping"),
+    FaultCase(sampling.SilentColdRisky, "conformity"),
 )
