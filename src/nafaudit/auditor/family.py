@@ -145,6 +145,8 @@ class Ledger:
             twice, realised (log q / p_safe of the token), reverse (KL the other way).
         debt: Whose debt is paid (`DEBTS`).
         owed: What the debt is multiplied by.
+        pool: Whose spend is taken off: own, mean (that of the batch's answers), or first (that of
+            the first open answer of its batch, with its debt).
         ahead: Steps that are granted early; negative for late.
         forgets: Every so many steps what was spent is forgotten; 0 for never.
         refills: Every so many steps the bank holds as many times k again; 0 for never.
@@ -166,6 +168,7 @@ class Ledger:
     book: str = "true"
     debt: str = "own"
     owed: float = 1.0
+    pool: str = "own"
     ahead: int = 0
     forgets: int = 0
     refills: int = 0
@@ -207,6 +210,8 @@ def _ledgers() -> tuple[Ledger, ...]:
     found += [Ledger(said, debt=whose) for whose, said in words.items()]
     return (
         *found,
+        Ledger("a budget that its batch shares", pool="mean"),
+        Ledger("the spend of its batch's first row", pool="first"),
         Ledger("charges booked one step late", book="lagged"),
         Ledger("charges never booked", book="never"),
         Ledger("charges booked twice", book="twice"),
@@ -266,6 +271,7 @@ class Answers:
         limit: Length limit T.
         keys: Their keys, if they have any.
         rank: Their order, in which more of them may come; as they stand if it is empty.
+        batch: Number of the batch of each; all are one batch if it is empty.
     """
 
     tables: Sequence[StepTable] = field(repr=False)
@@ -277,10 +283,13 @@ class Answers:
     limit: int
     keys: Sequence[Key] = ()
     rank: NDArray[np.int64] = field(default_factory=lambda: np.array([], np.int64))
+    batch: NDArray[np.int64] = field(default_factory=lambda: np.array([], np.int64))
 
     def __post_init__(self) -> None:
         if not len(self.rank):
             object.__setattr__(self, "rank", np.arange(len(self.tables)))
+        if not len(self.batch):
+            object.__setattr__(self, "batch", np.zeros(len(self.tables), np.int64))
 
     def __len__(self) -> int:
         return len(self.tables)
@@ -297,6 +306,7 @@ class Answers:
             before=np.full(len(rows), -1),
             keys=[self.keys[row] for row in rows.tolist()] if self.keys else (),
             rank=self.rank[rows],
+            batch=self.batch[rows],
         )
 
     @property
@@ -581,11 +591,23 @@ def _follow(answers: Answers, laws: Sequence[Ledger]) -> Followed:
     jump = rule == "jump"
     reverse = np.flatnonzero(book == "reverse")
     geometric = np.flatnonzero((rule == "geodesic") | (rule == "arithmetic-weight"))
+    pools = [(at, law.pool) for at, law in enumerate(laws) if law.pool != "own"]
+    member = answers.batch[:, None] == np.unique(answers.batch)
     for step in range(steps):
         here = _Step(columns, step)
         owes = np.where((forgives > 0) & (step >= forgives), 0.0, debts)
+        taken = booked.copy() if pools else booked
+        for at, pool in pools:
+            if pool == "mean":
+                taken[at] = member @ (booked[at] @ member / member.sum(axis=0))
+                continue
+            # The first answer of each batch that still goes on; of the ended ones it is no matter.
+            open_ = alive[:, step, None] & member
+            first_ = np.where(open_.any(axis=0), open_.argmax(axis=0), 0)
+            leader = first_[member.argmax(axis=1)]
+            taken[at], owes[at] = booked[at, leader], debts[at, leader]
         granted = (step + 1 + ahead) * k - owes
-        allowance = np.maximum(0.0, granted - booked)
+        allowance = np.maximum(0.0, granted - taken)
         allowance = np.where(banks, allowance, np.minimum(allowance, k))
         weight = np.zeros_like(allowance)
         weight[geometric] = here.weight(solve[geometric] * allowance[geometric])
@@ -622,6 +644,8 @@ def _follow(answers: Answers, laws: Sequence[Ledger]) -> Followed:
         with np.errstate(invalid="ignore"):
             gained = np.nan_to_num(drawn - here.safe, nan=0.0, posinf=1e6, neginf=-1e6)
         paid[book == "realised"] = gained[book == "realised"]
+        on = alive[:, step]
+        paid = np.where(on, paid, 0.0)  # an answer that has ended pays nothing
         slow = book == "lagged"
         booked[~slow] += paid[~slow]
         booked[slow] += pending[slow]
@@ -630,7 +654,6 @@ def _follow(answers: Answers, laws: Sequence[Ledger]) -> Followed:
         full = (step + 1) * k - owes - refills * k
         now = (refills > 0) & ((step + 1) % np.maximum(refills, 1) == 0)
         booked = np.where(now, np.minimum(booked, full), booked)
-        on = alive[:, step]
         logp[:, :, step] = np.where(on, drawn, 0.0)
         theta[:, :, step] = weight
         charge[:, :, step] = np.where(on, spent, 0.0)

@@ -278,22 +278,24 @@ class SpendAudit:
         found: list[ArmFinding] = []
         open_: set[Arm] = set()
         aside: set[Arm] = set()
-        for arm, answers in arms.items():
-            claims = _Claims.of(arm, answers, books, LEVEL * SHARES["claims"] / len(arms))
+        level = LEVEL * SHARES["claims"] / len(arms)
+        read = {arm: _Claims.of(arm, answers, books, level) for arm, answers in arms.items()}
+        # One program makes all claims: where some contradict each other, none counts.
+        doubted = any(one.contradicts for arm, one in read.items() if not is_baseline(arm.k))
+        for arm, claims in read.items():
             # At k = inf nothing is promised that could be refuted.
             if claims.refuted is not None and not math.isinf(arm.k):
                 found.append(ArmFinding(arm, claims.refuted))
-            if claims.open:
-                open_.add(arm)
             if claims.shared is not None:
                 noted = replace(
                     claims.shared, check="sampling: independence", verdict=CheckWord.SUSPECT
                 )
                 found.append(ArmFinding(arm, noted))
-            elif claims.contradicts:
+            if doubted and claims.prices and not is_baseline(arm.k):
                 aside.add(arm)
-            stated = None if claims.open else _states_overspend(answers, self.levels)
-            if stated is not None:
+            elif claims.open:
+                open_.add(arm)
+            elif (stated := _states_overspend(arms[arm], self.levels)) is not None:
                 found.append(ArmFinding(arm, stated))
             failed = _law_fails(promised.get(arm, ())) if arm.k == 0 else None
             if failed is not None:
@@ -385,6 +387,7 @@ class SpendAudit:
             self.limit or max(len(table) for table in tables),
             keys,
             np.array([key.trajectory for key in keys]),
+            np.array(rows) // self.batch,
         )
         evidence = with_parts(Evidence.of(answers, follow(answers, LEDGERS)))
         if open_:

@@ -169,7 +169,7 @@ CATALOGUE: tuple[FaultCase, ...] = (
     FaultCase(accounts.FirstStepFree, "budget", law="the first token risky"),
     FaultCase(accounts.Overshoots, "budget"),
     FaultCase(accounts.NoBank, "conformity", law="no bank"),
-    FaultCase(accounts.PooledBudget, "budget"),
+    FaultCase(accounts.PooledBudget, "budget", law="a budget that its batch shares"),
     # Whose budget, and when.
     FaultCase(banks.TwoStepsAhead, "budget", law="budget two steps early"),
     FaultCase(banks.BankReset, "budget", law="spend forgotten every 10 steps"),
@@ -179,7 +179,7 @@ CATALOGUE: tuple[FaultCase, ...] = (
     FaultCase(banks.PreviousDebt, "budget", law="the previous request's debt"),
     FaultCase(banks.NeighboursDebt, "budget", law="the next request's debt"),
     FaultCase(banks.FirstRowsDebt, "budget", law="the debt of its batch's first row"),
-    FaultCase(banks.FirstRowsBudget, "budget"),
+    FaultCase(banks.FirstRowsBudget, "budget", law="the spend of its batch's first row"),
     FaultCase(
         banks.InheritsTheRest,
         "budget",
