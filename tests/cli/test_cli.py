@@ -283,7 +283,7 @@ def test_killed_while_it_holds_work_then_resumed(
 def test_ctrl_c_records_what_is_finished_and_says_how_to_resume(
     options: list[str], tmp_path: Path
 ) -> None:
-    long = [*options, "--max-new-tokens", "400", "--out", "r", "--batch", "4"]
+    long = [*options, "--max-new-tokens", "400", "--trajectories", "40", "--out", "r"]
 
     def work() -> None:
         # A shell starts its background jobs deaf to Ctrl-C, and children inherit that.
@@ -310,7 +310,7 @@ def test_ctrl_c_records_what_is_finished_and_says_how_to_resume(
         errors = said.read()
     assert status == 130, errors
     assert "The same command resumes" in errors
-    assert before <= recorded() < 80
+    assert before <= recorded() < 800
 
 
 def test_another_tokenization_is_another_run(

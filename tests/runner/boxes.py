@@ -75,6 +75,14 @@ class Liar(AnchoredDecoder):
         return np.asarray(tilted - np.logaddexp.reduce(tilted))
 
 
+class Contradicts(AnchoredDecoder):
+    """Is sound, and states probabilities of its tokens that are none of its weights'."""
+
+    def output(self, row: ReferenceRow) -> Output:
+        out = super().output(row)
+        return replace(out, served=[0.5 * value for value in row.claims["served"]])
+
+
 class OwesNothing(Silent):
     """Is sound but for the prefix debt, which it does not charge."""
 
@@ -99,15 +107,13 @@ class GenerousSometimes(Generous):
 
 
 class HalfPrecision(AnchoredDecoder):
-    """Rounds its weight through float16, and serves, charges and claims what comes of it."""
+    """Computes in single precision, and states its charges in half of it."""
 
-    def serve(self, safe: Law, risky: Law, allowance: Law) -> tuple[Law, Law, Law]:
-        _, _, theta = super().serve(safe, risky, allowance)
-        theta = theta.astype(np.float16).astype(np.float64)
-        mixed = (1 - theta[:, None]) * safe + theta[:, None] * risky
-        law = mixed - np.logaddexp.reduce(mixed, axis=-1, keepdims=True)
-        charge = (np.exp(law) * (law - safe)).sum(axis=-1)
-        return law, charge, theta
+    dtype = "float32"
+
+    def output(self, row: ReferenceRow) -> Output:
+        charge = np.array(row.claims["charge"]).astype(np.float16).astype(np.float64)
+        return replace(super().output(row), charge=charge)
 
 
 class Overclaims(AnchoredDecoder):

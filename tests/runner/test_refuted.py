@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from nafaudit.auditor.alternatives import other_promise
 from nafaudit.views.words import AS_PROMISED
 from tests.commands import call
 
@@ -33,7 +32,7 @@ def _shown(run: Path, place: Path) -> list[str]:
 
 
 def test_a_decoder_that_grants_itself_more_is_refuted(tmp_path: Path) -> None:
-    data, run = _run(tmp_path, "Generous", "--k", 2, "--trajectories", 8)
+    data, run = _run(tmp_path, "Generous", "--k", 2, "--trajectories", 20)
     verdict = next(one for one in data["verdicts"] if one["k"] == 2)
     assert verdict["kept"] == "REFUTED"
     # The replay's own numbers would be those of a decoder which kept its promise.
@@ -44,15 +43,20 @@ def test_a_decoder_that_grants_itself_more_is_refuted(tmp_path: Path) -> None:
     assert verdict["spend"]["mean"] == "nan"
     assert set(verdict["utilisation"].values()) == {"nan"}
     assert {one["mean"] for one in data["classes"]} == {"nan"}
-    # As conform says it.
-    assert data["why"].endswith(f"; {other_promise([1.5], 0.0)}")
+    # The first line says what is wrong, and what its tokens fit.
+    said = "its tokens fit 1.5 k; every law we know that keeps the budget is excluded"
+    assert data["why"].startswith(f"budget: {said}")
     for text in _shown(run, tmp_path):
+        flat = " ".join(text.split())
         assert "REFUTED" in text and "INCONCLUSIVE" not in text
-        assert " ".join(text.split()).count(other_promise([1.5], 0.0)) >= 1, text
+        assert said in flat.replace("Its tokens", "its tokens"), flat
         assert "refutes the log" not in text and "the log is refuted" not in text
+        assert "claimed" not in data["why"]
     report = json.loads((run / "report" / "report.json").read_text())
     assert {one["spend"] for one in report["prompts"]} == {"nan"}
     assert report["bounds"] == []
+    verified = call("verify", run, "--json", "--quiet", cwd=tmp_path)
+    assert json.loads(verified.stdout)["verdict"] == "REFUTED"
 
 
 def test_a_charge_at_k_0_is_not_within(tmp_path: Path) -> None:
@@ -67,53 +71,67 @@ def test_a_charge_at_k_0_is_not_within(tmp_path: Path) -> None:
     assert re.search("safe only +VIOLATED", shown)
 
 
-@pytest.mark.full
-def test_a_decoder_that_owes_no_debt_is_told_of_the_option(tmp_path: Path) -> None:
-    data, _ = _run(tmp_path, "OwesNothing", "--k", 2, "--trajectories", 8)
-    assert data["verdict"] == "REFUTED"
-    said = "its tokens fit the promise without debt, not with a prefix debt of up to "
-    assert said in data["why"]
-    assert data["why"].endswith(". If its promise has none: run it with --no-prefix-debt")
-
-
-CLAIMED = "by what is claimed none of 32 trajectories went over budget"
-
-
-@pytest.mark.parametrize(
-    ("name", "claims"),
-    [("Silent", "nothing is claimed of what 32 trajectories spent"), ("Liar", CLAIMED)],
-)
-def test_what_is_not_refuted_says_which_overspend_would_have_been_seen(
-    name: str, claims: str, tmp_path: Path
-) -> None:
-    spec = f"{BOXES}:{name}"
+def test_too_few_outputs_refute_nothing_by_laws(tmp_path: Path) -> None:
+    """32 outputs: neither WITHIN nor accused, and how many more would decide."""
+    spec = f"{BOXES}:Silent"
     options = ("--k", 2, "--trajectories", 8, "--json")
     done = call("run", "--decoder", spec, *SIZES, *options, cwd=tmp_path)
     data = json.loads(done.stdout)
+    assert (done.returncode, data["verdict"]) == (3, "INCONCLUSIVE"), done.stderr
+    assert data["why"].startswith("its tokens fit ")
+    assert re.search(r"about \d+ more answers per budget would decide", data["why"])
+    checked = call("check", "run", "--json", cwd=tmp_path)
+    verified = call("verify", "run", "--json", "--quiet", cwd=tmp_path)
+    for one in (checked, verified):
+        assert one.returncode == 3 and json.loads(one.stdout)["why"] == data["why"]
+
+
+@pytest.mark.parametrize("name", ["Silent", "Frank"])
+def test_what_is_within_says_by_what(name: str, tmp_path: Path) -> None:
+    spec = f"{BOXES}:{name}"
+    options = ("--k", 2, "--trajectories", 40, "--json")
+    done = call("run", "--decoder", spec, *SIZES, *options, cwd=tmp_path)
+    data = json.loads(done.stdout)
     assert (done.returncode, data["verdict"]) == (0, "WITHIN"), done.stderr
-    assert data["why"].startswith(f"not refuted at k = 2: {claims}, and their tokens fit")
-    (seen,) = [f for f in data["findings"] if f["check"] == "overspend"]
-    # Twice as much would have been seen: the decoder above, which takes half as much again, is.
-    assert 1 < seen["value"] <= 4 and seen["numbers"]["executions"] == 32
+    (tokens,) = [f for f in data["findings"] if f["check"] == "tokens: laws"]
+    silent = name == "Silent"
+    assert tokens["numbers"]["shown"] == (not silent)
+    by = "nothing is shown of 160 trajectories" if silent else "by what the decoder shows of them"
+    assert by in data["why"] and "its tokens fit 1 k; no law that fits exceeds K" in data["why"]
+    assert re.search(r"[\d.]+ times k would have been refuted with 95% probability", data["why"])
     kept = next(f for f in data["findings"] if f["k"] == 2 and f["check"] == "invariant")
-    lie = " and claims what k gives" if name == "Liar" else ""
-    words = f"grants itself {seen['value']:g} times k{lie} would have been refuted with 95%"
-    assert kept["text"].startswith("not refuted: ") and words in kept["text"]
+    assert ("an answer costs at least " in kept["text"]) == silent
+    (likeness,) = [f for f in data["findings"] if f["check"] == "conforms"]
+    assert likeness["text"].startswith("conforms to anchored: YES")
     for text in _shown(tmp_path / "run", tmp_path):
         flat = " ".join(text.split())
-        assert "not refuted" in flat.lower() and words in flat, flat
+        assert "no prefix of an answer spends more than (t+1) k" in flat, flat
+        assert "conforms to anchored: YES" in flat
         assert "Yes, in every trajectory" not in flat
     terminal, _, page = (" ".join(text.split()) for text in _shown(tmp_path / "run", tmp_path))
-    silent = name == "Silent"
     assert (AS_PROMISED in terminal) == (AS_PROMISED[1:] in page) == silent
-    assert ("nothing was claimed, and the tokens fit the promise" in page) == silent
-    assert ("its claims and its tokens fit the promise" in page) != silent
-    assert "what was claimed is true" not in page
+    assert ("it shows no law of its steps" in page) == silent
+    assert ("its tokens fit the laws that it shows, and these keep the budget" in page) != silent
+
+
+def test_what_contradicts_itself_is_set_aside_and_named(tmp_path: Path) -> None:
+    """Its probabilities are not those of its weights: bookkeeping, and judged as if silent."""
+    spec = f"{BOXES}:Contradicts"
+    options = ("--k", 2, "--trajectories", 40, "--json")
+    done = call("run", "--decoder", spec, *SIZES, *options, cwd=tmp_path)
+    data = json.loads(done.stdout)
+    assert (done.returncode, data["verdict"]) == (0, "WITHIN"), done.stdout
+    assert "what is shown contradicts itself" in data["why"]
+    assert "bookkeeping: the probabilities that it states" in data["why"]
+    page = " ".join(_shown(tmp_path / "run", tmp_path)[2].split())
+    assert "what it shows contradicts itself" in page and "fit the laws that it shows" not in page
+    failed = call("check", "run", "--fail-on", "suspect", cwd=tmp_path)
+    assert failed.returncode == 1
 
 
 @pytest.mark.full
 def test_what_a_verification_suspects_is_shown(tmp_path: Path) -> None:
-    """A weight rounded through float16: off by more than noise, by less than a refutation."""
+    """Charges in float16 of a float32 decoder: off by more than noise, by less than a fault."""
     options = ("--k", "2,4", "--trajectories", 8)
     words = ("run", "--decoder", f"{BOXES}:HalfPrecision", *SIZES, *options)
     done = call(*words, "--json", cwd=tmp_path)
@@ -132,34 +150,43 @@ def test_what_a_verification_suspects_is_shown(tmp_path: Path) -> None:
 
 
 @pytest.mark.full
-def test_an_admitted_overspend_that_no_replay_contradicts_is_a_violation(tmp_path: Path) -> None:
-    data, _ = _run(tmp_path, "GenerousAndFrank", "--k", 2, "--trajectories", 8)
+def test_an_admitted_overspend_that_its_tokens_confirm_is_a_violation(tmp_path: Path) -> None:
+    data, _ = _run(tmp_path, "GenerousAndFrank", "--k", 2, "--trajectories", 20)
     verdict = next(one for one in data["verdicts"] if one["k"] == 2)
     assert verdict["kept"] == "VIOLATED" and verdict["violations"] > 0
-    assert verdict["utilisation"]["max"] > 1.2
+    assert data["why"] == "budget: the promise was broken at k = 2; its tokens fit 1.5 k"
     found = next(f for f in data["findings"] if f["k"] == 2 and f["check"] == "invariant")
     assert found["witness"]["k"] == 2
     assert "charges that the decoder itself claims" in found["text"]
+    (stated,) = [f for f in data["findings"] if f["check"] == "bookkeeping: stated overspend"]
+    assert re.match(r"by the charges that it states itself \d+ of 80 answers", stated["text"])
     verified = call("verify", tmp_path / "run", "--json", "--quiet", cwd=tmp_path)
     assert json.loads(verified.stdout)["verdict"] == "VIOLATED"
 
 
 def test_a_false_claim_convicts_no_sound_decoder_of_overspending(tmp_path: Path) -> None:
-    data, _ = _run(tmp_path, "Overclaims", "--k", 2, "--trajectories", 5)
+    """It states charges half as high again as its tokens cost, and shows no law."""
+    spec = f"{BOXES}:Overclaims"
+    options = ("--k", 2, "--trajectories", 40, "--json")
+    done = call("run", "--decoder", spec, *SIZES, *options, cwd=tmp_path)
+    data = json.loads(done.stdout)
     verdict = next(one for one in data["verdicts"] if one["k"] == 2)
-    assert (verdict["kept"], verdict["violations"]) == ("REFUTED", None)
-    failed = {f["check"] for f in data["findings"] if f["verdict"] == "FAILED"}
-    assert failed and all(check.startswith("claims: ") for check in failed)
+    assert verdict["kept"] == "WITHIN" and done.returncode == 0
+    assert "bookkeeping: by the charges that it states itself" in data["why"]
+    assert not [f for f in data["findings"] if f["verdict"] == "FAILED"]
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    ("name", "where"), [("GenerousSometimes", "k = 2"), ("NotTheRiskyModel", "risky only")]
-)
-def test_what_is_refuted_in_one_arm_is_said_in_every_arm(
-    tmp_path: Path, name: str, where: str
-) -> None:
-    data, _ = _run(tmp_path, name, "--k", "1,2", "--trajectories", 12)
-    assert {one["kept"] for one in data["verdicts"]} == {"REFUTED"}
-    found = [f for f in data["findings"] if f["k"] == 1 and f["check"] == "invariant"]
-    assert f"at {where}, and one program wrote every arm" in found[0]["text"]
+def test_what_is_refuted_at_one_budget_is_said_at_every_budget(tmp_path: Path) -> None:
+    data, _ = _run(tmp_path, "GenerousSometimes", "--k", "1,2", "--trajectories", 30)
+    assert {one["kept"] for one in data["verdicts"] if not one["baseline"]} == {"REFUTED"}
+
+
+@pytest.mark.full
+def test_nothing_is_promised_without_a_budget(tmp_path: Path) -> None:
+    """At k = inf it is not the risky model: that breaks no budget."""
+    spec = f"{BOXES}:NotTheRiskyModel"
+    options = ("--k", 2, "--trajectories", 40, "--json")
+    done = call("run", "--decoder", spec, *SIZES, *options, cwd=tmp_path)
+    assert done.returncode == 0, done.stdout
+    assert json.loads(done.stdout)["verdict"] == "WITHIN"

@@ -51,7 +51,7 @@ def test_a_head_names_models_mechanism_budgets_date_machine_and_scope() -> None:
 
 def test_a_head_says_what_each_kind_of_run_is() -> None:
     box = head("box")
-    assert box["Decoder"].startswith("decoders:Fickle: a black box that promises anchored:")
+    assert box["Decoder"].startswith("decoders:Fickle: a black box; debt and budgets as anchored:")
     assert box["Decoder"].endswith("44dfcfd0fa0e")
     assert "incomplete: 96 were asked for" in box["Scope"]
     assert box["Recomputed?"].startswith("Yes, and refuted: 32 of 32 trajectories")

@@ -681,11 +681,6 @@ class TokenEvidence:
         }
         if least is not None and granted is not None:
             numbers |= {"spends_at_least": least, "granted": granted}
-            if not shown:
-                text += (
-                    f"; an answer costs at least {least:.1f} nats in the mean (97.5 % confidence), "
-                    f"granted {granted:.1f}"
-                )
         return replace(said, text=text, numbers=numbers)
 
     def _fit_finding(self, check: str, verdict: str) -> Finding:

@@ -230,6 +230,8 @@ class _Verifier:
         self._declared = run.decoder_dtype if self._boxed else ""
         self.decoding = options.decoding if self.imported else Decoding(**identity["decoding"])
         self.limit: int = identity["decoding"]["max_new_tokens"]
+        # What is not ours is judged by what it spends, unless conformity is demanded.
+        self.held_to = "" if self.own else judged_by(identity, options.promise)
         self.notes = self._weaknesses()
         lacking = run.asked - self.recorded
         if self.missing is not None:
@@ -250,9 +252,8 @@ class _Verifier:
         coupled = self._identity.get("coupled", False)
         self._leaders = batch_leaders(run.prompts()) if coupled else {}
         self._comparison: ClaimComparison | None = None
-        # What is not ours is judged by what it spends, unless conformity is demanded. Which laws
-        # its tokens fit is said either way, where they are known: of KL on the banking ledger.
-        self.held_to = "" if self.own else judged_by(identity, options.promise)
+        # Which laws its tokens fit is said whatever it is held to, where they are known: of KL on
+        # the banking ledger.
         known = promise.shadow == "kl" and isinstance(promise.ledger, Banking)
         by_spend = known and self.held_to in (Promise.BANKED, Promise.K_NAF)
         usual = SCORED_OWN if self.own else LOOKS[-1] if by_spend else SCORED_FOREIGN
@@ -300,7 +301,8 @@ class _Verifier:
             ]
         notes = []
         if self._boxed:
-            notes.append(f"a black box, held to {self._identity['promise']}; {unknown}")
+            counted = f"debt and budget as {self._identity['promise']}"
+            notes.append(f"a black box, held to {self.held_to}, {counted}; {unknown}")
         if not self.promise.shadow:
             notes.append(
                 f"{self.promise.name} has no second implementation here: its own rule was asked "

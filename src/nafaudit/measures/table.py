@@ -135,7 +135,9 @@ class Measures(Sequence[Measure]):
         known = context or RunContext.of(run)
         truth = read_replayed(run) if "promise" in run.design["identity"] else {}
         # Where tokens do not come from the promised laws, a replay by them contradicts no charge.
-        other = {float(f["k"]) for f in known.failed if f["check"].startswith("sampler: ")}
+        kinds = ("sampler: ", "budget: ", "sampling: ")
+        named = (f for f in known.failed if f["check"].startswith(kinds) and f["k"] is not None)
+        other = {float(f["k"]) for f in named}
 
         def rows(part: str, batch: Batch) -> Iterable[Measure]:
             places = [RecordPlace(part, row) for row in range(len(batch))]

@@ -597,7 +597,7 @@ def invariant(
                 f"at the laws that it shows, which its tokens fit, each prefix of {n} trajectories "
                 "kept its budget"
             )
-        text = "; ".join(filter(None, [text, tokens.text]))
+        text = "; ".join(filter(None, [text, tokens.text, _at_least(tokens)]))
     if unjudged:
         said = [open_question] if contested else []
         if unjudged > contested:
@@ -612,6 +612,7 @@ def invariant(
         text += f"; {larger} state a budget above k T, and none of them spent more than k T"
     if refuted:
         text = f"what {n} trajectories spent is not known, as a replay refutes {refuted}"
+        text += f"; {least}" if (least := _at_least(tokens)) else ""
     elif context.claimed:
         text = (
             f"{n} trajectories, whose numbers are not trusted: they are the decoder's own "
@@ -631,6 +632,16 @@ def invariant(
             "read the log with --ledger banking)"
         )
     return Finding("invariant", verdict, 0, text, None, numbers)
+
+
+def _at_least(tokens: Finding | None) -> str:
+    """Says what the answers of a silent decoder cost at least; empty of others."""
+    if tokens is None or tokens.numbers["shown"] or "spends_at_least" not in tokens.numbers:
+        return ""
+    return (
+        f"an answer costs at least {tokens.numbers['spends_at_least']:.1f} nats in the mean "
+        f"(97.5 % confidence), granted {tokens.numbers['granted']:.1f}"
+    )
 
 
 def _of_means(
