@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from pathlib import Path
 from statistics import mean
 
 import numpy as np
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from scipy.special import log_softmax
 
 from nafaudit.auditor import family
-from nafaudit.auditor.evidence import CLAIMED, TIMES, Evidence, with_parts
+from nafaudit.auditor.evidence import CLAIMED, PARTLY, TIMES, Evidence, with_parts
 from nafaudit.auditor.family import (
     AFTER,
     AFTER_SOLVE,
@@ -663,6 +664,26 @@ def test_no_two_laws_have_a_name() -> None:
     assert LEDGERS[0] == Ledger("1 k") and set(BASES) < set(LEDGER)
     assert {f"{times:g} k" for times in TIMES} <= GEOMETRIC < set(LEDGER)
     assert len(UNPAID) == len(AFTER_SOLVE) and len(UNPAID) + len(PAID) == len(AFTER)
+
+
+def test_the_page_lists_every_law(pytestconfig: pytest.Config) -> None:
+    """`--update-snapshots` writes the list anew."""
+    groups = {
+        "Budgets, debts, banks and weights": [law.name for law in LEDGERS],
+        "1 k, but in some answers or on some prompts": PARTLY,
+        "After the solve, and unpaid": [name for name in AFTER if name in AFTER_SOLVE],
+        "After the solve, and paid for": [name for name in AFTER if name not in AFTER_SOLVE],
+    }
+    said = "".join(f"\n- **{head}**: {'; '.join(names)}.\n" for head, names in groups.items())
+    page = Path(__file__).parents[2] / "docs" / "kept.md"
+    text = page.read_text(encoding="utf-8")
+    begin, end = "<!-- laws -->\n", "\n<!-- end of laws -->"
+    head, _, rest = text.partition(begin)
+    _, _, tail = rest.partition(end)
+    wanted = f"{head}{begin}{said}{end}{tail}"
+    if pytestconfig.getoption("--update-snapshots"):
+        page.write_text(wanted, encoding="utf-8")
+    assert text == wanted or pytestconfig.getoption("--update-snapshots")
 
 
 def test_answers_side_by_side() -> None:

@@ -102,7 +102,14 @@ def _replay(source: str, kept: Kept) -> list[str]:
         }  # fmt: skip
 
     found = {
-        **{"replayed": 80, "recorded": 80, "tokens": 9, "current": True, "notes": []},
+        **{
+            "replayed": 80,
+            "recorded": 80,
+            "tokens": 9,
+            "current": True,
+            "outdated": "",
+            "notes": [],
+        },
         "deviation": {},
         "findings": [
             one("replay: budget", None, 19, "VIOLATED"),

@@ -351,13 +351,17 @@ def with_law(evidence: Evidence, laws: Followed) -> Evidence:
     return replace(evidence, laws=Followed.joined([evidence.laws, laws]))
 
 
+PARTLY = ("the risky model alone", "2 k", "3 k", "no debt")
+"""Laws that a decoder may have in some answers or on some prompts, and 1 k in the others."""
+
+
 def with_parts(evidence: Evidence) -> Evidence:
     """Adds decoders that are another law in some answers, or on some prompts."""
     answers, laws = evidence.answers, evidence.laws
     names = list(laws.names)
     base = names.index("1 k")
     parts = []
-    for name in ("the risky model alone", "2 k", "3 k", "no debt"):
+    for name in PARTLY:
         other = names.index(name)
         parts.append(_some_answers(answers, laws, base, other, 0.1))
         parts.append(_some_prompts(answers, laws, base, other, 0.15))

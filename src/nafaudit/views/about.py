@@ -50,8 +50,8 @@ GLOSSARY = (
      "continues it"),
     ("protocol", "which prompts a run has, how its random numbers are made and where an answer "
      "ends: sound, the default, or paper"),
-    ("black box", "a decoder whose inside is not seen: its tokens are replayed and tested against "
-     "the law it promises"),
+    ("black box", "a decoder whose inside is not seen: it is judged by the laws that it shows, or "
+     "else by its tokens"),
     ("replay", "the same tokens given to both models again; every number is computed a second "
      "time, by other code where there is any"),
     ("passage, reference", "protected text; the text that should not come back after a prompt"),
@@ -68,10 +68,10 @@ GLOSSARY = (
 VERDICTS = (
     ("kept?", Kept.WITHIN, "no trajectory spent more than its budget"),
     ("kept?", Kept.VIOLATED, "at least one did; the witness says which"),
-    ("kept?", Kept.REFUTED, "what was written, or what is claimed of it, is not what was "
-     "promised, so that how much was spent is not known"),
-    ("kept?", Kept.INCONCLUSIVE, "too few trajectories, an unfinished run, or numbers that cannot "
-     "be judged"),
+    ("kept?", Kept.REFUTED, "the tokens contradict the promise, or what is shown of them, so that "
+     "how much was spent is not known"),
+    ("kept?", Kept.INCONCLUSIVE, "too few trajectories, an unfinished run, numbers that cannot be "
+     "judged, or tokens that fit no known law or several"),
     ("tested?", Tested.ACTIVE, f"at least {ACTIVE_SHARE:.0%} of the steps served a mixture; a step "
      "that was forced to the safe model does not count as acting"),
     ("tested?", Tested.IDLE, "nearly every step served the risky or the safe model as it is, the "

@@ -62,6 +62,8 @@ _ROOM = 3_000_000
 _WORST_PROMPTS = 20
 _PARTS_LISTED = 400
 _CHECKLIST_TONES = {"pass": "good", "fail": "bad", "not applicable": "open"}
+# Findings of a replay, which have a part of the page of their own.
+_REPLAYED = ("sampler: ", "replay: ", "budget: ", "sampling: ", "bookkeeping: ")
 _SCRIPTS = ("dom.js", "charts.js", "tables.js", "viewer.js", "main.js")
 
 
@@ -530,7 +532,7 @@ def _remarks(
     for arm in result.arms:
         for finding in arm.findings:
             suspect = finding.verdict in (CheckWord.SUSPECT, CheckWord.FAILED)
-            replayed = result.verification and finding.check.startswith(("sampler: ", "replay: "))
+            replayed = result.verification and finding.check.startswith(_REPLAYED)
             unknown = finding.verdict == CheckWord.UNKNOWN and not arm.baseline
             if (suspect or unknown) and not replayed:
                 key = (str(finding.verdict), finding.check)

@@ -276,8 +276,9 @@ _FINE = (CheckWord.FINE, CheckWord.INFO, Kept.WITHIN)
 
 def refuted(result: AuditResult) -> bool:
     """Returns True if a replay contradicts the record; that it finds the same excess does not."""
-    found = (result.verification or {}).get("findings", ())
-    failed = any(one["verdict"] == CheckWord.FAILED for one in found)
+    found = result.verification or {}
+    counts = found.get("outdated") != OTHER_RULES
+    failed = counts and any(o["verdict"] == CheckWord.FAILED for o in found.get("findings", ()))
     return failed or any(arm.refuted for arm in result.arms)
 
 
@@ -372,6 +373,16 @@ def replay_section(result: AuditResult) -> dict[str, Any]:
             "rows": [],
             "remarks": [],
         }
+    if found["outdated"] == OTHER_RULES:
+        return {
+            "word": "INCOMPLETE",
+            "tone": "open",
+            "text": f"{found['replayed']} of {found['recorded']} trajectories were recomputed by "
+            "other rules than today's, which asked another question, so nothing follows from that. "
+            f"The command that does it by today's rules is: {verify_command(result)}",
+            "rows": [],
+            "remarks": [],
+        }
     text = (
         f"{found['replayed']} of {found['recorded']} trajectories, {found['tokens']} tokens, were "
         "recomputed from both models, "
@@ -408,9 +419,7 @@ def replay_section(result: AuditResult) -> dict[str, Any]:
         )
         tone = "bad" if _exceeded(found) else tone
     if not found["current"]:
-        older = found["outdated"] == OTHER_RULES
-        text += " It was made by other rules" if older else " The records have grown since"
-        text += "; run nafaudit verify . again."
+        text += " The records have grown since; run nafaudit verify . again."
     remarks = []
     unclaimed = [
         f
