@@ -255,7 +255,7 @@ class Twin:
         allowed = allowed if law.banks else min(allowed, k)
         weight = weight_for(law, safe, risky, law.solve * allowed)
         solved = divergence(mixture(safe, risky, weight), safe)
-        if weight > 0:
+        if weight > 0 or law.always:
             weight = min(1.0, max(0.0, weight + law.shift))
         if law.rounds:
             weight = (math.ceil if law.rounds == "up" else math.floor)(weight * 10) / 10
@@ -368,7 +368,8 @@ def test_the_order_of_laws_and_answers_changes_nothing() -> None:
     for name in ("logp", "theta", "charge"):
         assert np.array_equal(getattr(again, name), getattr(found, name)[::-7])
     rows = np.array([7, 2, 5])
-    part = follow(answers.some(rows), [law for law in laws if not law.inherits])
+    alone = [law for law in laws if not law.inherits and law.pool == "own"]
+    part = follow(answers.some(rows), alone)
     for at, law in enumerate(part.names):
         steps = part.logp.shape[2]
         assert np.allclose(part.logp[at], found.logp[found.names.index(law), rows, :steps])
@@ -458,6 +459,7 @@ KINDS: tuple[tuple[str, type[AnchoredDecoder]], ...] = (
     ("the safe model alone", sampling.SampleSafe),
     ("weights rounded up to tenths", sampling.ThetaRoundedUp),
     ("weight +0.05", sampling.ThetaPlusTwentieth),
+    ("weight +0.1 at every step", sampling.ThetaPlus),
     ("arithmetic mixture at the geometric weight", sampling.ArithmeticServed),
 )
 

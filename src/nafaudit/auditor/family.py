@@ -154,6 +154,7 @@ class Ledger:
         banks: False if what a step does not spend lapses.
         inherits: True if an answer begins with what the prompt's last answer left.
         shift: Added to a weight above 0 after the solve.
+        always: True if it is added to a weight of 0 too.
         rounds: Weights are rounded to tenths: up, down, or not at all.
         first: Steps at the beginning that the risky law writes.
         last: Share of T at the end that the risky law writes.
@@ -176,6 +177,7 @@ class Ledger:
     banks: bool = True
     inherits: bool = False
     shift: float = 0.0
+    always: bool = False
     rounds: str = ""
     first: int = 0
     last: float = 0.0
@@ -231,6 +233,10 @@ def _ledgers() -> tuple[Ledger, ...]:
         *(
             Ledger(f"weight {shift:+g}", shift=shift, book="solved")
             for shift in (-0.1, -0.05, 0.025, 0.05, 0.1)
+        ),
+        *(
+            Ledger(f"weight {shift:+g} at every step", shift=shift, always=True, book="solved")
+            for shift in (0.05, 0.1)
         ),
         *(Ledger(f"weight {shift:+g}, paid for", shift=shift) for shift in (-0.1, -0.05)),
         Ledger("the first token risky", first=1),
@@ -577,6 +583,7 @@ def _follow(answers: Answers, laws: Sequence[Ledger]) -> Followed:
     budget, solve, owed, ahead = of("budget"), of("solve"), of("owed"), of("ahead")
     forgets, refills, forgives = (of(n, int) for n in ("forgets", "refills", "forgives"))
     banks, shift, most = of("banks", bool), of("shift"), of("most")
+    always = of("always", bool)
     first, last, late = of("first", int), of("last"), of("late", int)
     rounds = np.array([law.rounds for law in laws])[:, None]
     book = np.array([law.book for law in laws])
@@ -620,7 +627,8 @@ def _follow(answers: Answers, laws: Sequence[Ledger]) -> Followed:
             weight[jump] = fits.astype(float)
         weight[rule == "risky"] = 1.0
         solved = here.spent(weight)
-        weight = np.where((shift != 0) & (weight > 0), np.clip(weight + shift, 0.0, 1.0), weight)
+        moved = (shift != 0) & (always | (weight > 0))
+        weight = np.where(moved, np.clip(weight + shift, 0.0, 1.0), weight)
         weight = np.where(rounds == "up", np.ceil(weight * 10 - 1e-9) / 10, weight)
         weight = np.where(rounds == "down", np.floor(weight * 10 + 1e-9) / 10, weight)
         weight = np.minimum(weight, most)

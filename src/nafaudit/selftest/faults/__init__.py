@@ -98,7 +98,7 @@ CATALOGUE: tuple[FaultCase, ...] = (
     FaultCase(
         sampling.ArithmeticMixture, "sampling", law="arithmetic mixture at the geometric weight"
     ),
-    FaultCase(sampling.ThetaPlus, "sampling", law="weight +0.1"),
+    FaultCase(sampling.ThetaPlus, "sampling", law="weight +0.1 at every step"),
     FaultCase(
         sampling.ThetaPlusSmall,
         "sampling",
