@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nafaudit.core.debt import DebtRule
-from nafaudit.core.finding import CheckWord, Finding, Kept, Witness
+from nafaudit.core.finding import CheckWord, Finding, Kept, Witness, replayed_tolerance
 from nafaudit.core.ledger import is_baseline
 from nafaudit.core.trajectory import WEIGHT_SLACK, Arm, Key, Replayed, Trajectory
 from nafaudit.store.artifacts import DEBT_COUNTS, QUANTITIES, UNCLAIMED
@@ -334,9 +334,12 @@ class ClaimComparison:
     def _over(self, spent: Array, granted: Array) -> tuple[NDArray[np.bool_], Array]:
         """Says which prefixes cost more than they were granted, and by how much each does."""
         limit = np.maximum(granted, 0.0)
-        # Each step may be off by its own noise, so a sum of them by more.
-        slack = self.levels["spend"].fail * (1 + limit) * np.sqrt(np.arange(1, spent.size + 1))
+        sums, step = self.levels["spend"].fail, self.levels["charge"].fail
         excess = spent - limit
+        slack = replayed_tolerance(limit, sums, step)
+        if self.own:
+            # Each step may be off by its own noise, so a sum of them by more.
+            slack = sums * (1 + limit) * np.sqrt(np.arange(1, spent.size + 1))
         return excess > slack, excess
 
     @property

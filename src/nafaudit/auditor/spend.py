@@ -58,7 +58,7 @@ from nafaudit.auditor.replay import ReplayTask
 from nafaudit.auditor.sampler import INDEPENDENCE, SamplerTests, StepScores, joined, repeats
 from nafaudit.auditor.sampler import SHARES as TESTS
 from nafaudit.auditor.shadow import divergence
-from nafaudit.core.finding import CheckWord, Finding, Kept, Witness
+from nafaudit.core.finding import CheckWord, Finding, Kept, Witness, replayed_tolerance
 from nafaudit.core.ledger import Banking, allowances, is_baseline
 from nafaudit.core.trajectory import WEIGHT_SLACK, Arm, Key, Replayed, Steps, Trajectory
 from nafaudit.protocols import Served
@@ -547,7 +547,7 @@ def _states_overspend(answers: Sequence[_Answer], levels: Levels) -> Finding | N
     for one in answers:
         charge, granted = one.claimed.steps.charge, np.maximum(one.replayed.granted, 0.0)
         excess = np.cumsum(charge) - granted
-        excess -= levels["spend"].fail * (1 + granted)
+        excess -= replayed_tolerance(granted, levels["spend"].fail, levels["charge"].fail)
         if math.isfinite(one.key.k) and one.key.k > 0 and (excess > 0).any():
             at = int(np.nanargmax(excess))
             over.append((float(np.cumsum(charge)[at] - granted[at]), one.key, at))

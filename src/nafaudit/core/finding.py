@@ -99,6 +99,17 @@ def foreign_tolerance(limit: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.asarray(np.maximum(1e-3, 1e-6 * np.where(np.isfinite(limit), limit, 0.0)))
 
 
+def replayed_tolerance(limit: NDArray[np.float64], sums: float, step: float) -> NDArray[np.float64]:
+    """Returns the slack in nats for a spend that a replay recomputed from what others claim.
+
+    Args:
+        limit: What was granted.
+        sums: What a sum may be off by, relative to 1 + its size.
+        step: What a single charge may be off by; the first few of an answer are its whole spend.
+    """
+    return np.asarray(np.maximum(step, sums * (1 + np.where(np.isfinite(limit), limit, 0.0))))
+
+
 @dataclass(frozen=True)
 class Witness:
     """The trajectory and step that a finding rests on; no step if the log has only totals."""

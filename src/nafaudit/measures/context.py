@@ -11,7 +11,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from nafaudit.core.finding import CheckWord, Fault, Kept, foreign_tolerance, own_tolerance
+from nafaudit.core.finding import (
+    CheckWord,
+    Fault,
+    Kept,
+    foreign_tolerance,
+    own_tolerance,
+    replayed_tolerance,
+)
 from nafaudit.core.ledger import (
     KL,
     Banking,
@@ -197,9 +204,9 @@ class RunContext:
         """Returns by how many nats rounding may make a limit seem exceeded."""
         slack = foreign_tolerance(limit) if self.foreign else own_tolerance(limit)
         if self.verified is not None and "spend" in self.verified["deviation"]:
-            # What the pair's own noise allows a replayed sum.
-            fail = float(self.verified["deviation"]["spend"]["fail"])
-            return np.maximum(slack, fail * (1 + np.where(np.isfinite(limit), limit, 0.0)))
+            # What the pair's own noise allows a replayed sum, and a step of it.
+            sums, step = (float(self.verified["deviation"][n]["fail"]) for n in ("spend", "charge"))
+            return np.maximum(slack, replayed_tolerance(limit, sums, step))
         return slack
 
     def clamp_spends(self, spends: Iterable[float], budget: float) -> list[float]:
