@@ -6,8 +6,9 @@ seeds are fixed, and nothing here is tested against chance.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -26,6 +27,7 @@ from nafaudit.auditor.family import (
     AFTER_SOLVE,
     BASES,
     COMMON,
+    FAMILIES,
     GEOMETRIC,
     LEDGERS,
     SHAPES,
@@ -670,12 +672,11 @@ def test_no_two_laws_have_a_name() -> None:
 
 def test_the_page_lists_every_law(pytestconfig: pytest.Config) -> None:
     """`--update-snapshots` writes the list anew."""
-    groups = {
-        "Budgets, debts, banks and weights": [law.name for law in LEDGERS],
-        "1 k, but in some answers or on some prompts": PARTLY,
-        "After the solve, and unpaid": [name for name in AFTER if name in AFTER_SOLVE],
-        "After the solve, and paid for": [name for name in AFTER if name not in AFTER_SOLVE],
+    groups: dict[str, Iterable[str]] = {
+        name: [law for law in (*LEDGER, *AFTER) if law in laws] for name, laws in FAMILIES.items()
     }
+    assert sorted(itertools.chain(*groups.values())) == sorted((*LEDGER, *AFTER))
+    groups["in some answers, or on some prompts; 1 k in the others"] = PARTLY
     said = "".join(f"\n- **{head}**: {'; '.join(names)}.\n" for head, names in groups.items())
     page = Path(__file__).parents[2] / "docs" / "kept.md"
     text = page.read_text(encoding="utf-8")

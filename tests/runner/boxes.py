@@ -113,7 +113,7 @@ class HalfPrecision(AnchoredDecoder):
 
     def output(self, row: ReferenceRow) -> Output:
         charge = np.array(row.claims["charge"]).astype(np.float16).astype(np.float64)
-        return replace(super().output(row), charge=charge)
+        return replace(super().output(row), charge=charge.tolist())
 
 
 class Overclaims(AnchoredDecoder):

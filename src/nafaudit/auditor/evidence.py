@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -117,6 +117,14 @@ class Evidence:
         )
         return Evidence(answers.some(some), laws, self.unpaid[some], self.binding[some])
 
+    def without(self, names: Collection[str]) -> Evidence:
+        """Returns the same answers with some laws left out."""
+        if not names:
+            return self
+        rows = [at for at, name in enumerate(self.laws.names) if name not in names]
+        columns = (getattr(self.laws, n)[rows] for n in ("logp", "theta", "charge"))
+        return replace(self, laws=Followed(tuple(self.laws.names[r] for r in rows), *columns))
+
     @property
     def excess(self) -> Array:
         """The mean of the worst prefix excess, as a share of K, at the worst budget [laws]."""
@@ -203,7 +211,7 @@ def _log_e_values(evidence: Evidence) -> Array:
         if not np.isfinite(totals[j]):
             found[j] = np.inf
             continue
-        gain = logsumexp(finite - totals[j]) - math.log(len(totals))
+        gain = _log_sum(finite - totals[j]) - math.log(len(totals))
         found[j] = math.log(_BETS["whole"]) + gain
         if found[j] < _FAR:
             found[j] = bets.log_e(j)
@@ -257,9 +265,11 @@ class _Bets:
             "state": _mean(gain["state"]),
         }
         # Each label has a law of its own.
-        apart = [sum(map(_mean, gain[n].T)) for n in ("state", "states", "block", "blocks")]
+        each = (gain[name] for name in ("state", "states", "block", "blocks"))
+        apart = [(_log_sum(one, axis=0) - math.log(len(one))).sum() for one in each]
         parts["states"] = _mean(np.array(apart))
-        return float(logsumexp([math.log(_BETS[name]) + value for name, value in parts.items()]))
+        bets = [math.log(_BETS[name]) + value for name, value in parts.items()]
+        return float(_log_sum(np.array(bets)))
 
 
 def _added(values: Array, labels: NDArray[np.integer]) -> Array:
@@ -271,7 +281,16 @@ def _added(values: Array, labels: NDArray[np.integer]) -> Array:
 
 def _mean(values: Array) -> float:
     """Averages bets of all laws, and of several kinds of each."""
-    return float(logsumexp(values) - math.log(values.size))
+    return float(_log_sum(values) - math.log(values.size))
+
+
+def _log_sum(values: Array, axis: int | None = None) -> Array:
+    """Returns log of the sum of exp; scipy's takes a tenth of a millisecond before it begins."""
+    top = np.max(values, axis=axis, keepdims=True)
+    top = np.where(np.isfinite(top), top, 0.0)
+    with np.errstate(divide="ignore"):
+        total = np.log(np.exp(values - top).sum(axis=axis))
+    return np.asarray(total + (top.squeeze(axis) if axis is not None else top.item()))
 
 
 def _some(values: Array) -> Array:
@@ -551,8 +570,9 @@ def _said(laws: NDArray[np.intp], log_e: Array, names: Sequence[str]) -> int:
 
     What a decoder itself claims is named only where no other law fits.
     """
-    if (promised := names.index("1 k")) in laws:
-        return promised
+    for law in laws.tolist():
+        if names[law] == "1 k":
+            return int(law)
     listed = [law for law in laws.tolist() if names[law] != CLAIMED] or laws.tolist()
     return int(listed[int(np.argmin(log_e[listed]))])
 
@@ -739,7 +759,7 @@ def _learned(ratio: Array, steps: NDArray[np.integer]) -> Array:
         if not count:
             continue
         gains = ratio[:, a, count - 1]
-        found[a] = logsumexp(weights + gains) - logsumexp(weights)
+        found[a] = _log_sum(weights + gains) - _log_sum(weights)
         weights = weights + np.maximum(gains, -700.0)
         weights -= weights.max()
     return found

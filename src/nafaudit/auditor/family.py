@@ -263,6 +263,28 @@ GEOMETRIC = frozenset(law.name for law in LEDGERS if law.rule in ("geodesic", "s
 """Those that serve a geometric mixture, or one of its ends."""
 
 
+def _kind(law: Ledger) -> str:
+    """Returns which family of laws a ledger belongs to."""
+    plain = Ledger(law.name)
+    differs = {
+        one.name for one in fields(Ledger) if getattr(law, one.name) != getattr(plain, one.name)
+    }
+    if law.rule != "geodesic":
+        return law.rule.partition("-")[0]
+    for kind, names in _KINDS.items():
+        if differs & names:
+            return kind
+    return "budgets"
+
+
+_KINDS = {
+    "allowances": {"solve"},
+    "debts": {"debt", "owed", "forgives"},
+    "weights": {"shift", "rounds", "most", "first", "last", "late"},
+    "books and banks": {"book", "pool", "ahead", "forgets", "refills", "banks", "inherits"},
+}
+
+
 @dataclass(frozen=True, eq=False)
 class Answers:
     """The answers that are looked at, side by side; shorter ones are padded.
@@ -730,6 +752,17 @@ AFTER = (
 """Names of the second group: shapes that the ledger knows nothing of, then those that it pays."""
 AFTER_SOLVE = frozenset(AFTER[: -len(COMMON)])
 """The first kind of these: something acts after the solve, and nobody pays for it."""
+
+
+FAMILIES: Mapping[str, frozenset[str]] = {
+    **{
+        kind: frozenset(law.name for law in LEDGERS if _kind(law) == kind)
+        for kind in dict.fromkeys(map(_kind, LEDGERS))
+    },
+    "after the solve": AFTER_SOLVE,
+    "paid for": frozenset(AFTER) - AFTER_SOLVE,
+}
+"""Names of the known laws by what they have in common, to leave out a family at a time."""
 
 
 class _Shaped:

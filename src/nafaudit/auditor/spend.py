@@ -248,6 +248,8 @@ class SpendAudit:
         order: Place of an answer among all requests, for mistakes that look at a neighbour.
         batch: Answers that were asked for together.
         keeps_prefixes: False where only the mean total of a prompt is promised (Eq. 1).
+        without: Names of known laws that are left out, to see what becomes of a decoder whose law
+            is not known.
     """
 
     levels: Levels
@@ -256,6 +258,7 @@ class SpendAudit:
     order: Callable[[Key], Any] = lambda key: key
     batch: int = 32
     keeps_prefixes: bool = True
+    without: frozenset[str] = frozenset()
     answers: dict[Key, _Answer] = field(default_factory=dict)
 
     def add(self, claimed: Trajectory, replayed: Replayed, shown: Shown, seen: Seen) -> None:
@@ -417,17 +420,14 @@ class SpendAudit:
             doubtful: True if the tokens may not be draws of the promised law, by tests that see
                 more than ledgers do: then the second group is looked at in any case.
         """
-        log_e = log_e_values(evidence)
-        fit = decide(evidence, log_e, self.keeps_prefixes)
+        fit = self._fit(evidence)
         if look is not None and (doubtful or fit.reason != Reason.KEEPS):
             evidence = self._with_after(evidence, look)
-            log_e = log_e_values(evidence)
-            fit = decide(evidence, log_e, self.keeps_prefixes)
+            fit = self._fit(evidence)
         # Whether draws are independent can be told by a law that fits; without one nothing follows.
         dependent = self._dependence(evidence, fit.best) if fit.best else ""
         if dependent:
-            log_e = log_e_values(evidence, independent=False)
-            fit = decide(evidence, log_e, self.keeps_prefixes)
+            fit = self._fit(evidence, independent=False)
         sure = Certificate(0.0, fires=False)
         if self.keeps_prefixes:
             sure = certificate(evidence)
@@ -435,7 +435,13 @@ class SpendAudit:
         tokens = [self.answers[key].claimed.steps.token for key in evidence.answers.keys]
         repeated = copies(evidence, tokens)
         seen = smallest_seen(evidence) if fit.reason == Reason.KEEPS else math.nan
-        return TokenEvidence(evidence, log_e, fit, sure, repeated, dependent, seen)
+        return TokenEvidence(evidence, fit, sure, repeated, dependent, seen)
+
+    def _fit(self, evidence: Evidence, *, independent: bool = True) -> Fit:
+        """Returns what follows from the known laws."""
+        known = evidence.without(self.without)
+        log_e = log_e_values(known, independent=independent)
+        return decide(known, log_e, self.keeps_prefixes)
 
     def _with_after(self, evidence: Evidence, look: SecondLook) -> Evidence:
         answers, laws = evidence.answers, evidence.laws
@@ -598,7 +604,6 @@ class TokenEvidence:
 
     Attributes:
         evidence: The answers and the family.
-        log_e: Logarithm of the e-value against each law.
         fit: What follows from the laws that are left.
         sure: What follows whatever the law.
         copies: Logarithm of the e-value of answers that repeat each other, whatever the law.
@@ -608,7 +613,6 @@ class TokenEvidence:
     """
 
     evidence: Evidence
-    log_e: Array
     fit: Fit
     sure: Certificate
     copies: float

@@ -271,6 +271,7 @@ def audit(
     *,
     promise: Promise = Promise.BANKED,
     order: Mapping[Key, Any] | None = None,
+    without: frozenset[str] = frozenset(),
 ) -> AuditAnswer:
     """Judges outputs as a run's verification and its checks judge them.
 
@@ -280,12 +281,14 @@ def audit(
         limit: Length limit T.
         promise: What the decoder is held to; banked or k-naf.
         order: Place of each output among all requests; as they stand if None.
+        without: Names of known laws that are left out.
     """
     places = {one.key: at for at, one in enumerate(outputs)} if order is None else order
     tolerances = levels({}, foreign=True)
     spending = SpendAudit(
-        tolerances, world.stops, limit, places.__getitem__, keeps_prefixes=promise != Promise.K_NAF
-    )
+        tolerances, world.stops, limit, places.__getitem__, keeps_prefixes=promise != Promise.K_NAF,
+        without=without,
+    )  # fmt: skip
     claims = ClaimComparison(tolerances, world.stops, limit, own=False)
     tests: dict[Arm, SamplerTests] = {}
     by_key: dict[Key, AuditedOutput] = {}

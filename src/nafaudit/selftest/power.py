@@ -18,6 +18,7 @@ from scipy.special import ndtri
 
 from nafaudit.auditor.evidence import LEVEL as LEVEL
 from nafaudit.auditor.evidence import SHARES, Evidence
+from nafaudit.auditor.family import FAMILIES
 from nafaudit.core.draws import request_place, request_seed, sound_stream
 from nafaudit.core.trajectory import Key, budget_text
 from nafaudit.mechanisms.reference import AnchoredDecoder
@@ -151,6 +152,7 @@ def audited(
     setup: AuditSetup,
     seed: int,
     law: str = "",
+    without: frozenset[str] = frozenset(),
 ) -> Outcome:
     """Audits a decoder, open and silent, size by size until both accuse or all is asked.
 
@@ -161,6 +163,7 @@ def audited(
         setup: Budgets, sizes, and the length limit.
         seed: Seed of the requests.
         law: Name of the decoder's own law in the family, for `neyman_pearson`.
+        without: Names of known laws that are left out.
     """
     decoder = build(world)
     outputs: list[AuditedOutput] = []
@@ -174,10 +177,11 @@ def audited(
         order |= {one.key: len(order) + at for at, one in enumerate(asked)}
         outputs += examine(world, asked, written)
         if not sides["open"].accused:
-            sides["open"].take(size, audit(world, outputs, setup.length, order=order))
+            answer = audit(world, outputs, setup.length, order=order, without=without)
+            sides["open"].take(size, answer)
         if not sides["silent"].accused:
             silent = [one.silenced() for one in outputs]
-            answer = audit(world, silent, setup.length, order=order)
+            answer = audit(world, silent, setup.length, order=order, without=without)
             sides["silent"].take(size, answer)
             tokens = answer.judged.tokens if answer.judged is not None else None
             if law and tokens is not None and law in tokens.evidence.laws.names:
@@ -286,6 +290,7 @@ TINY = {
 }
 # The lab pair: 30 prompts, shorter outputs than a run's.
 _LAB = AuditSetup(budgets=(0.5, 1.0), length=32, prompts=30)
+LEFT_OUT = {"60 outputs of a budget, a family left out": replace(_TINY, sizes=(60,))}
 LAB = {"lab, 60": replace(_LAB, sizes=(60,)), "lab, 20": replace(_LAB, sizes=(20,))}
 
 
@@ -300,6 +305,7 @@ class SoundKind:
         within: Of the anchored decoder alone, silent: how many end with WITHIN.
         honest: How many audits of it those are of.
         by: What accused, with the decoder's name.
+        left_out: True if in each audit one family of laws was left out. No level is promised then.
     """
 
     name: str
@@ -308,10 +314,17 @@ class SoundKind:
     within: int
     honest: int
     by: Mapping[str, int]
+    left_out: bool = False
 
 
 def sound_audits(
-    name: str, setup: AuditSetup, audits: int, seed: int = 0, *, lab: bool = False
+    name: str,
+    setup: AuditSetup,
+    audits: int,
+    seed: int = 0,
+    *,
+    lab: bool = False,
+    left_out: bool = False,
 ) -> SoundKind:
     """Audits every sound decoder of the catalogue, as it is and silenced.
 
@@ -321,7 +334,9 @@ def sound_audits(
         audits: Audits of each decoder.
         seed: Seed of everything random.
         lab: True for the lab pair.
+        left_out: True to leave out one family of known laws in each audit, one after the other.
     """
+    families = list(FAMILIES.values())
     accused = within = honest = count = 0
     by: Counter[str] = Counter()
     place = lab_world(setup.prompts, setup.length, BATCH) if lab else None
@@ -333,13 +348,15 @@ def sound_audits(
                 prompts = toy_prompts(world, 1000 * seed + number, setup.prompts)
             else:
                 world, prompts = place
-            found = audited(case.decoder, world, prompts, setup, 1000 * seed + number)
+            without = families[number % len(families)] if left_out else frozenset[str]()
+            draws = 1000 * seed + number
+            found = audited(case.decoder, world, prompts, setup, draws, without=without)
             for said, one in (("open", found.open), ("silent", found.silent)):
                 count += 1
                 accused += bool(one.accused)
                 by.update(f"{case.name}, {said}: {check}" for check in one.by)
             honest, within = _honest(case, found, honest, within)
-    return SoundKind(name, count, accused, within, honest, dict(by))
+    return SoundKind(name, count, accused, within, honest, dict(by), left_out)
 
 
 def _honest(case: CarefulCase, found: Outcome, honest: int, within: int) -> tuple[int, int]:
@@ -354,10 +371,11 @@ class SoundAudits:
     """Audits of sound decoders.
 
     Attributes:
-        audits: Number of audits, everywhere.
-        alarms: Audits that accuse.
+        audits: Number of audits, everywhere but where laws are left out.
+        alarms: Those that accuse.
         upper_limit: Clopper-Pearson upper limit of the rate of accusations at 95 %.
         nominal: Level of an audit.
+        decoders: What each of the decoders does, by its name.
         kinds: Each place by itself.
     """
 
@@ -365,15 +383,18 @@ class SoundAudits:
     alarms: int
     upper_limit: float
     nominal: float
+    decoders: Mapping[str, str]
     kinds: tuple[SoundKind, ...]
 
     @classmethod
     def of(cls, kinds: Sequence[SoundKind]) -> SoundAudits:
         """Adds up the audits of several places."""
-        audits = sum(kind.audits for kind in kinds)
-        alarms = sum(kind.accused for kind in kinds)
+        judged = [kind for kind in kinds if not kind.left_out]
+        audits = sum(kind.audits for kind in judged)
+        alarms = sum(kind.accused for kind in judged)
         upper = clopper_pearson(alarms, audits, 0.05)[1]
-        return cls(audits, alarms, upper, LEVEL, tuple(kinds))
+        decoders = {case.name: case.about for case in CAREFUL}
+        return cls(audits, alarms, upper, LEVEL, decoders, tuple(kinds))
 
     @property
     def consistent(self) -> bool:

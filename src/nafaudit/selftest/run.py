@@ -11,10 +11,12 @@ from functools import partial
 from multiprocessing import get_context
 from typing import Any, ClassVar
 
+from nafaudit.auditor.evidence import LEAST_ANSWERS
 from nafaudit.core.finding import CheckWord, Outcome, Overall
 from nafaudit.selftest.faults import CATALOGUE, Breaks, FaultCase
 from nafaudit.selftest.power import (
     LAB,
+    LEFT_OUT,
     LEVEL,
     TINY,
     AuditSetup,
@@ -122,8 +124,11 @@ class FaultRow:
             return False
         if not self.must_catch:
             return True
-        if self.law and self.exceeds and _TIMES * self.needed <= last:
-            return min(self.power[last], self.silent[last]) >= ENOUGH
+        # Fewer than so many outputs of a budget refute by no law.
+        enough = max(_TIMES * self.needed, LEAST_ANSWERS)
+        sizes = [size for size in sorted(self.power) if size >= enough]
+        if self.law and self.exceeds and sizes:
+            return min(self.power[sizes[0]], self.silent[sizes[0]]) >= ENOUGH
         # Claims that contradict each other are noted; by its tokens alone it may go unseen.
         return max(self.noted, self.power[last]) >= ENOUGH
 
@@ -261,10 +266,11 @@ class SelftestSize:
 
 
 FULL = SelftestSize(
-    6,
+    5,
     {
         "20 outputs of a budget": 170,
         "60 outputs of a budget": 60,
+        "60 outputs of a budget, a family left out": 22,
         "lab, 60": 4,
         "lab, 20": 8,
     },
@@ -305,9 +311,17 @@ def selftest(
     """
     size = FULL if full else QUICK
     cases = list(CATALOGUE) if full else quick_cases()
-    places = {**TINY, **LAB}
+    places = {**TINY, **LEFT_OUT, **LAB}
     kinds = [
-        partial(sound_audits, name, places[name], audits, seed, lab=name in LAB)
+        partial(
+            sound_audits,
+            name,
+            places[name],
+            audits,
+            seed,
+            lab=name in LAB,
+            left_out=name in LEFT_OUT,
+        )
         for name, audits in size.sound.items()
     ]
     audits = [partial(_row, case, size, seed) for case in cases]
