@@ -103,8 +103,7 @@ def test_the_page_of_a_refuted_box_says_each_thing_once(tmp_path: Path) -> None:
     assert call("verify", run.path, "--quiet", cwd=tmp_path).returncode == 1
     page = write_report(run)[1][0].read_text()
     body = page.split('id="checks"')[0]
-    assert body.count("its answers repeat each other more often than those of any decoder") == 1
-    assert "sampling: copies at k = 0.25, k = 3: " in body
+    assert body.count("sampling: copies at ") == 1 and "; worst at " in body
     # What is not known is not answered, and what was refuted is not called tested.
     assert "do not say how often the limit acted: 0.00%" not in page
     assert "Yes, the limit acted" not in page

@@ -111,11 +111,16 @@ class Evidence:
             seen[answers.k[row]] += 1
             if seen[answers.k[row]] <= count:
                 rows.append(row)
-        some = np.array(sorted(rows))
-        laws = Followed(
-            self.laws.names, *(getattr(self.laws, n)[:, some] for n in ("logp", "theta", "charge"))
-        )
-        return Evidence(answers.some(some), laws, self.unpaid[some], self.binding[some])
+        chosen = np.zeros(len(answers), bool)
+        chosen[rows] = True
+        return self.rows(chosen)
+
+    def rows(self, chosen: NDArray[np.bool_]) -> Evidence:
+        """Returns the evidence of some answers."""
+        some = np.flatnonzero(chosen)
+        columns = (getattr(self.laws, n)[:, some] for n in ("logp", "theta", "charge"))
+        laws = Followed(self.laws.names, *columns)
+        return Evidence(self.answers.some(some), laws, self.unpaid[some], self.binding[some])
 
     def without(self, names: Collection[str]) -> Evidence:
         """Returns the same answers with some laws left out."""
@@ -437,6 +442,7 @@ class Reason(StrEnum):
     KEEPS = "keeps"
     BREAKS = "breaks"
     OPEN = "open"
+    UNSURE = "unsure"
     NO_LAW = "no-law"
 
 
@@ -456,6 +462,7 @@ class Fit:
         more: About how many more answers per budget would decide.
         answers: How many were looked at, per budget.
         left: The confidence set, each law with its e-value's logarithm.
+        prefixes: False where only the mean total of a prompt is promised.
     """
 
     reason: Reason
@@ -468,6 +475,7 @@ class Fit:
     more: int = 0
     answers: int = 0
     left: tuple[tuple[str, float], ...] = ()
+    prefixes: bool = True
 
     @property
     def kind(self) -> str:
@@ -497,6 +505,13 @@ class Fit:
                 f"{fits}; every law we know that keeps the budget is excluded (smallest excess "
                 f"left {excess})"
             )
+        if self.reason == Reason.UNSURE:
+            why = f"the smallest excess left, {excess}, is too small to accuse"
+            if self.answers < LEAST_ANSWERS:
+                why = f"fewer than {LEAST_ANSWERS} answers per budget refute no law"
+            elif not self.prefixes:
+                why = "it is not sure enough that the mean of a prompt exceeds K"
+            return f"{fits}; no law that keeps the budget fits, but {why}"
         if self.reason == Reason.OPEN:
             also = f", but also {self.other}" if self.other else ""
             return f"{fits}{also}; about {self.more} more answers per budget would decide"
@@ -538,11 +553,11 @@ def decide(evidence: Evidence, log_e: Array, keeps_prefixes: bool = True) -> Fit
             more = max(more, LEAST_ANSWERS - answers)
         return Fit(
             reason, names[law], names[best], "" if other is None else names[other], share, nats,
-            gap, max(more, 0), answers, kept,
+            gap, max(more, 0), answers, kept, keeps_prefixes,
         )  # fmt: skip
 
     if not fitting.size:
-        return Fit(Reason.NO_LAW, answers=answers, left=kept)
+        return Fit(Reason.NO_LAW, answers=answers, left=kept, prefixes=keeps_prefixes)
     best = _said(fitting, log_e, names)
     first = int(fitting[np.argmin(log_e[fitting])])
     if names[first] in AFTER_SOLVE and names[best] != "1 k":
@@ -553,7 +568,7 @@ def decide(evidence: Evidence, log_e: Array, keeps_prefixes: bool = True) -> Fit
         other = int(keeping[np.argmin(log_e[keeping])]) if keeping.size else None
         if excess[smallest] >= LEAST_EXCESS and answers >= LEAST_ANSWERS:
             return found(Reason.BREAKS, best, other, smallest)
-        return found(Reason.OPEN, best, other, smallest)
+        return found(Reason.UNSURE, best, other, smallest)
     keeping = fitting[~over[fitting]]
     above = left[over[left]]
     worst = int(above[np.argmax(excess[above])]) if above.size else None
@@ -562,6 +577,8 @@ def decide(evidence: Evidence, log_e: Array, keeps_prefixes: bool = True) -> Fit
     # What is hardest to rule out of the other kind than the law that fits best.
     others = left[~over[left]] if over[best] else above[excess[above] > MOST_EXCESS]
     other = int(others[np.argmin(log_e[others])]) if others.size else worst
+    if over[left].all():
+        return found(Reason.UNSURE, best, None, worst)
     return found(Reason.OPEN, best, other, worst)
 
 
@@ -641,18 +658,40 @@ class Certificate:
     Attributes:
         log_e: Logarithm of the e-value against every decoder that keeps the budget at each prefix.
         fires: True if that is enough to accuse.
+        at: Budgets whose own answers are that evidence; that with most of it, if none is alone.
         spends: By budget, the mean total that its answers cost at least, with 97.5 % confidence.
         granted: By budget, the mean that they were granted.
     """
 
     log_e: float
     fires: bool
+    at: tuple[float, ...] = ()
     spends: tuple[tuple[float, float], ...] = ()
     granted: tuple[tuple[float, float], ...] = ()
 
 
 def certificate(evidence: Evidence) -> Certificate:
-    """Bets that more is spent than is granted, first of all while the debt is owed.
+    """Bets that more is spent than is granted, first of all while the debt is owed."""
+    answers = evidence.answers
+    log_e, whole = _certified(evidence)
+    fires, at = log_e >= (least := -math.log(LEVEL * SHARES["certificate"])), ()
+    budgets = np.unique(answers.k).tolist()
+    if fires:
+        alone = {k: _certified(evidence.rows(answers.k == k))[0] for k in budgets}
+        at = tuple(k for k in budgets if alone[k] >= least) or (
+            max(budgets, key=alone.__getitem__),
+        )
+    spends, granted = [], []
+    for k in budgets:
+        rows = answers.k == k
+        spends.append((k, _least_mean(_floored(whole[rows]))))
+        owed = np.maximum(0.0, answers.lengths * k - answers.debt)
+        granted.append((k, float(owed[rows].mean())))
+    return Certificate(log_e, fires, at, tuple(spends), tuple(granted))
+
+
+def _certified(evidence: Evidence) -> tuple[float, Array]:
+    """Returns the bet's logarithm, and log r / p_s of each whole answer.
 
     For any law r, KL(q || p_s) >= E_q log r / p_s; a law that is learned from earlier answers is a
     good r. Where nothing is granted q is p_s, and r / p_s has the mean 1.
@@ -682,14 +721,7 @@ def certificate(evidence: Evidence) -> Certificate:
         paths.append(np.cumsum(bets, axis=0))
     # A few odd answers must not decide alone which bet is right: all are kept.
     joint = logsumexp(np.concatenate(paths, axis=1), axis=1) - math.log(len(paths) * _STAKES.size)
-    log_e = max(0.0, float(joint.max(initial=0.0)))
-    spends, granted = [], []
-    for k in np.unique(answers.k).tolist():
-        rows = answers.k == k
-        spends.append((k, _least_mean(_floored(whole[rows]))))
-        granted.append((k, float(np.maximum(0.0, lengths * k - answers.debt)[rows].mean())))
-    fires = log_e >= -math.log(LEVEL * SHARES["certificate"])
-    return Certificate(log_e, fires, tuple(spends), tuple(granted))
+    return max(0.0, float(joint.max(initial=0.0))), whole
 
 
 def copies(evidence: Evidence, tokens: Sequence[NDArray[np.integer]]) -> float:

@@ -17,7 +17,7 @@ that an allowance pays for is read off by Hermite interpolation of theta over sq
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
@@ -739,6 +739,13 @@ COMMON = tuple(
 """Numbers of those that are tried on other laws than that of 1 k, and as paid for."""
 BASES = ("1 k", "0.8 k", "1.3 k", "the safe model alone", "the risky model alone")
 """Ledgers of `LEDGERS` on whose law a shape acts: all of them on the first."""
+
+
+def paid_name(shape: Shape) -> str:
+    """Returns the name of a law whose shape is paid for."""
+    return f"{shape.name}, paid for"
+
+
 _ALL = tuple(range(len(SHAPES)))
 _ON = (_ALL, *((COMMON,) * (len(BASES) - 1)))
 AFTER = (
@@ -747,11 +754,37 @@ AFTER = (
         for base, some in zip(BASES, _ON, strict=True)
         for at in some
     ),
-    *(f"{SHAPES[at].name}, paid for" for at in COMMON),
+    *(paid_name(SHAPES[at]) for at in COMMON),
 )
 """Names of the second group: shapes that the ledger knows nothing of, then those that it pays."""
 AFTER_SOLVE = frozenset(AFTER[: -len(COMMON)])
 """The first kind of these: something acts after the solve, and nobody pays for it."""
+_STRENGTHS: Mapping[str, tuple[float, ...]] = {
+    "temperature": (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.05, 1.1, 1.15, 1.2, 1.3, 1.5),
+    "greedy": (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.999),
+    "top-p": (0.8, 0.85, 0.9, 0.925, 0.95, 0.97, 0.98, 0.99, 0.995),
+    "top-k": (5, 10, 15, 20, 30, 50, 100),
+    "min-p": (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15),
+    "penalty": (1.05, 1.1, 1.15, 1.2, 1.25, 1.3, 1.5),
+}
+# Shapes that look alike: what sharpens, and what cuts off.
+_ALIKE = (("temperature", "greedy", "min-p", "top-k", "top-p"), ("penalty",))
+
+
+def paid_twins(names: Iterable[str]) -> tuple[Shape, ...]:
+    """Returns shapes at many strengths that may be paid for where laws after the solve are left.
+
+    A decoder that pays for its shape keeps the budget. Before it is said of tokens that nobody paid
+    for their shape, all of these are looked at: the third group of the family.
+    """
+    left = {shape.kind for name in names for shape in SHAPES if name.startswith(shape.name)}
+    return tuple(
+        Shape(kind, strength)
+        for kinds in _ALIKE
+        if left & set(kinds)
+        for kind in kinds
+        for strength in _STRENGTHS[kind]
+    )
 
 
 FAMILIES: Mapping[str, frozenset[str]] = {
@@ -887,11 +920,14 @@ class AfterSolve:
 
     Args:
         texts: The answers.
+        twins: Shapes that are paid for, in the place of the second group.
     """
 
-    def __init__(self, *texts: Text) -> None:
+    def __init__(self, *texts: Text, twins: Sequence[Shape] = ()) -> None:
         self._texts = texts
-        self._spent = np.zeros((len(COMMON), len(texts)))
+        self._paying = list(twins) or [SHAPES[at] for at in COMMON]
+        self._bases = () if twins else _ON
+        self._spent = np.zeros((len(self._paying), len(texts)))
         self._fed = 0
         self._logp: list[Array] = []
         self._charge: list[Array] = []
@@ -913,16 +949,15 @@ class AfterSolve:
             return _Shaped(law, safe, drawn, seen, before)
 
         found: list[tuple[Tensor, Tensor]] = []
-        for base, some in enumerate(_ON):
+        for base, some in enumerate(self._bases):
             laws = shaped(theta[base])
             found += [laws.of(SHAPES[at]) for at in some]
-        common = [SHAPES[at] for at in COMMON]
         costs = []
         for tried in _TRIED:
             laws = shaped(np.full(len(safe), tried))
-            costs.append(np.stack([_numpy(laws.of(shape)[1]) for shape in common]))
+            costs.append(np.stack([_numpy(laws.of(shape)[1]) for shape in self._paying]))
         weights, paid = self._paid(np.stack(costs, axis=-1), answer, step)
-        for number, shape in enumerate(common):
+        for number, shape in enumerate(self._paying):
             logp, _ = shaped(np.maximum(weights[number], 0.0)).of(shape)
             alone = torch.from_numpy(weights[number] < 0).to(logp.device)
             # Interpolated, the weight costs a little more or less than what is paid for it.
@@ -933,7 +968,7 @@ class AfterSolve:
         self._fed = part.stop
 
     def results(self) -> list[tuple[Array, Array]]:
-        """Returns log q of the tokens and the charges [laws of `AFTER`, steps], by answer."""
+        """Returns log q of the tokens and the charges [laws, steps], by answer."""
         ends = np.cumsum([len(one) for one in self._texts])[:-1]
         columns = (np.concatenate(one, axis=1) for one in (self._logp, self._charge))
         return list(zip(*(np.split(one, ends, axis=1) for one in columns), strict=True))

@@ -46,12 +46,16 @@ from nafaudit.auditor.evidence import (
 )
 from nafaudit.auditor.family import (
     AFTER,
+    AFTER_SOLVE,
     BASES,
     LEDGERS,
     Answers,
     Followed,
+    Shape,
     StepTable,
     follow,
+    paid_name,
+    paid_twins,
     step_table,
 )
 from nafaudit.auditor.replay import ReplayTask
@@ -93,6 +97,11 @@ class Shown:
             return True
         low, high = -WEIGHT_SLACK, 1 + WEIGHT_SLACK
         return bool(self.theta.size and ((self.theta >= low) & (self.theta <= high)).all())
+
+    @property
+    def partly(self) -> bool:
+        """True if some steps have a weight."""
+        return bool((~np.isnan(self.theta)).any())
 
     def law(self, part: slice, safe: Tensor, risky: Tensor) -> Tensor:
         """Returns the log-laws of some steps that the weights stand for [steps, vocabulary]."""
@@ -164,8 +173,9 @@ class _Answer:
 
 # Scores steps of an answer from one on, against laws that were served there.
 ScoreSteps = Callable[[ReplayTask, int, Served, Tensor, Tensor], StepScores]
-# Looks at the laws once more: weights of `BASES` by answer in, numbers of `AFTER` out.
-SecondLook = Callable[[Mapping[Key, Array]], Mapping[Key, tuple[Array, Array]]]
+# Looks at the laws once more: weights of `BASES` by answer in, numbers of `AFTER` out, or those of
+# shapes that are paid for.
+SecondLook = Callable[[Mapping[Key, Array], Sequence[Shape]], Mapping[Key, tuple[Array, Array]]]
 
 
 class Watch:
@@ -300,8 +310,11 @@ class SpendAudit:
                 open_.add(arm)
             elif (stated := _states_overspend(arms[arm], self.levels)) is not None:
                 found.append(ArmFinding(arm, stated))
-            failed = _law_fails(promised.get(arm, ())) if arm.k == 0 else None
-            if failed is not None:
+            failed, _ = _judge_tests(promised.get(arm, ())) if arm.k == 0 else (None, None)
+            if failed is not None and failed.check == _REPEATS:
+                text = f"at k = 0 its answers share their draws: {failed.text}"
+                found.append(ArmFinding(arm, replace(failed, check="sampling: copies", text=text)))
+            elif failed is not None:
                 text = "at k = 0 nothing may be spent, and its tokens are not the safe model's"
                 text = f"{text}: {failed.text}"
                 found.append(
@@ -320,10 +333,12 @@ class SpendAudit:
         tokens = self._of_tokens(
             evidence, None if settled else look, doubtful=_doubtful(promised, audited)
         )
-        said = [] if settled else tokens.accusations()
-        found += [ArmFinding(arm, one) for arm in audited for one in said]
         for arm in audited:
-            fit = tokens.finding(arm, shown=arm in open_, aside=arm in aside)
+            said = [] if settled else tokens.accusations(arm.k)
+            found += [ArmFinding(arm, one) for one in said]
+        for arm in audited:
+            partly = not read[arm].prices and any(one.shown.partly for one in arms[arm])
+            fit = tokens.finding(arm, shown=arm in open_, aside=arm in aside, partly=partly)
             found.append(ArmFinding(arm, fit))
         if tokens.fit.law not in ("", "1 k", CLAIMED):
             found.append(ArmFinding(None, Finding(FITS, CheckWord.INFO, math.nan, tokens.fit.fits)))
@@ -343,9 +358,8 @@ class SpendAudit:
         theta = steps.theta
         if shown.laws is not None or shown.family != GEOMETRIC:
             # A weight of another family says nothing of how often the limit acted.
-            theta = np.where(answer.seen.charge <= 0, 0.0, np.full(len(again), math.nan)).astype(
-                np.float32
-            )
+            nothing = not answer.seen.charge.any()
+            theta = np.full(len(again), 0.0 if nothing else math.nan, np.float32)
         else:
             theta = answer.claimed.steps.theta
         made = Steps(
@@ -424,6 +438,9 @@ class SpendAudit:
         if look is not None and (doubtful or fit.reason != Reason.KEEPS):
             evidence = self._with_after(evidence, look)
             fit = self._fit(evidence)
+            if twins := paid_twins(name for name, _ in fit.left if name in AFTER_SOLVE):
+                evidence = self._with_after(evidence, look, twins)
+                fit = self._fit(evidence)
         # Whether draws are independent can be told by a law that fits; without one nothing follows.
         dependent = self._dependence(evidence, fit.best) if fit.best else ""
         if dependent:
@@ -431,10 +448,12 @@ class SpendAudit:
         sure = Certificate(0.0, fires=False)
         if self.keeps_prefixes:
             sure = certificate(evidence)
-            sure = replace(sure, fires=sure.fires and not dependent)
+            if dependent:  # all that it says is of independent answers
+                sure = Certificate(0.0, fires=False)
         tokens = [self.answers[key].claimed.steps.token for key in evidence.answers.keys]
         repeated = copies(evidence, tokens)
-        seen = smallest_seen(evidence) if fit.reason == Reason.KEEPS else math.nan
+        asked = self.keeps_prefixes and fit.reason == Reason.KEEPS
+        seen = smallest_seen(evidence) if asked else math.nan
         return TokenEvidence(evidence, fit, sure, repeated, dependent, seen)
 
     def _fit(self, evidence: Evidence, *, independent: bool = True) -> Fit:
@@ -443,16 +462,21 @@ class SpendAudit:
         log_e = log_e_values(known, independent=independent)
         return decide(known, log_e, self.keeps_prefixes)
 
-    def _with_after(self, evidence: Evidence, look: SecondLook) -> Evidence:
+    @staticmethod
+    def _with_after(evidence: Evidence, look: SecondLook, twins: Sequence[Shape] = ()) -> Evidence:
+        """Adds the second group of the family, or shapes that are paid for."""
         answers, laws = evidence.answers, evidence.laws
         rows = [laws.names.index(base) for base in BASES]
-        numbers = look({key: laws.theta[rows, at] for at, key in enumerate(answers.keys)})
-        shape = (len(AFTER), *laws.logp.shape[1:])
+        numbers = look({key: laws.theta[rows, at] for at, key in enumerate(answers.keys)}, twins)
+        names = tuple(map(paid_name, twins)) or AFTER
+        new = [at for at, name in enumerate(names) if name not in laws.names]
+        shape = (len(names), *laws.logp.shape[1:])
         logp, charge = np.zeros(shape), np.zeros(shape)
         for at, key in enumerate(answers.keys):
             one, cost = numbers[key]
             logp[:, at, : one.shape[1]], charge[:, at, : one.shape[1]] = one, cost
-        return with_law(evidence, Followed(AFTER, logp, np.zeros(shape), charge))
+        added = (logp[new], np.zeros(shape)[new], charge[new])
+        return with_law(evidence, Followed(tuple(names[at] for at in new), *added))
 
     def _dependence(self, evidence: Evidence, best: str) -> str:
         """Says why the draws seem not to be independent; empty if they seem so.
@@ -532,19 +556,13 @@ class _Claims:
         for one in answers:
             if one.seen.scores is not None:
                 tests.add(one.key, one.claimed.steps.token, one.seen.scores)
-        found = tests.findings() if tests.seen else []
-        # By a law that is shown it is known how often answers may repeat each other.
-        copied = [
-            one
-            for one in found
-            if one.check == "sampler: repeats" and one.verdict == CheckWord.FAILED
-        ]
-        failure = next(iter(filter(None, [_law_fails(found), *copied])), None)
-        if failure is None:
-            shared = [one for one in found if one.verdict == CheckWord.FAILED]
-            return _Claims(prices, contradicts, None, shared[0] if shared else None)
-        text = f"its tokens are not drawn from the laws that it claims: {failure.text}"
-        return _Claims(prices, contradicts, replace(failure, check="sampling: claims", text=text))
+        accusing, shared = _judge_tests(tests.findings() if tests.seen else [])
+        if accusing is None:
+            return _Claims(prices, contradicts, None, shared)
+        text = f"its tokens are not drawn from the laws that it claims: {accusing.text}"
+        if accusing.check == _REPEATS:
+            text = f"its answers share their draws, by the laws that it claims: {accusing.text}"
+        return _Claims(prices, contradicts, replace(accusing, check="sampling: claims", text=text))
 
 
 def _states_overspend(answers: Sequence[_Answer], levels: Levels) -> Finding | None:
@@ -568,13 +586,22 @@ def _states_overspend(answers: Sequence[_Answer], levels: Levels) -> Finding | N
     return Finding(check, CheckWord.SUSPECT, worst, text, Witness(key, step))
 
 
-def _law_fails(tests: Sequence[Finding]) -> Finding | None:
-    """Returns the first test of the law, not of independence, that fails."""
-    for one in tests:
-        law = one.check.removeprefix("sampler: ") not in INDEPENDENCE
-        if law and one.verdict == CheckWord.FAILED:
-            return one
-    return None
+_REPEATS = "sampler: repeats"
+
+
+def _judge_tests(tests: Sequence[Finding]) -> tuple[Finding | None, Finding | None]:
+    """Returns which test of tokens against one law accuses, and which only says that draws depend.
+
+    By a law that is known it is known how often answers may repeat each other. Where draws depend
+    on each other, tests of the law count the same evidence several times, and accuse nobody.
+    """
+    failed = {one.check: one for one in tests if one.verdict == CheckWord.FAILED}
+    if _REPEATS in failed:
+        return failed[_REPEATS], None
+    dependent = [failed[f"sampler: {n}"] for n in INDEPENDENCE if f"sampler: {n}" in failed]
+    if dependent:
+        return None, dependent[0]
+    return next(iter(failed.values()), None), None
 
 
 _BOOKED = {
@@ -619,12 +646,12 @@ class TokenEvidence:
     dependent: str = ""
     seen: float = math.nan
 
-    def accusations(self) -> list[Finding]:
-        """Returns what refutes the decoder."""
+    def accusations(self, k: float) -> list[Finding]:
+        """Returns what refutes the decoder, by its answers under a budget or under all together."""
         found = []
-        if self.sure.fires:
+        if self.sure.fires and k in self.sure.at:
             text = (
-                "whatever its rule: it drew from more than the safe model before its debt was paid "
+                "whatever its rule: by a bet on its tokens, more is spent than was granted "
                 f"(e-value e^{self.sure.log_e:.1f})"
             )
             numbers = {"log_e": self.sure.log_e}
@@ -646,18 +673,20 @@ class TokenEvidence:
             found.append(Finding(check, CheckWord.FAILED, self.copies, text, None, numbers))
         return found
 
-    def finding(self, arm: Arm, *, shown: bool, aside: bool) -> Finding:
+    def finding(self, arm: Arm, *, shown: bool, aside: bool, partly: bool) -> Finding:
         """Returns what the tokens fit.
 
         Args:
             arm: For which budget that is said.
             shown: True if it is judged by what it shows, whatever its tokens fit.
             aside: True if what it shows contradicts itself, and does not count.
+            partly: True if only some of its steps show a weight, so that it does not count.
         """
         words = {
             Reason.KEEPS: Kept.WITHIN,
             Reason.BREAKS: Kept.REFUTED,
             Reason.OPEN: Kept.INCONCLUSIVE,
+            Reason.UNSURE: Kept.INCONCLUSIVE,
             Reason.NO_LAW: Kept.INCONCLUSIVE,
         }
         verdict = CheckWord.INFO if shown else words[self.fit.reason]
@@ -666,20 +695,21 @@ class TokenEvidence:
             text = f"sampling: {self.dependent}: its draws are not independent, so they show little"
             said = replace(said, verdict=Kept.INCONCLUSIVE, text=text)
         # What is shown needs no law that fits; that there is none is no fault of its tokens.
-        text = "" if shown and self.fit.reason in (Reason.OPEN, Reason.NO_LAW) else said.text
-        if self.fit.reason == Reason.KEEPS and not self.dependent:
+        text = "" if shown else said.text
+        if not shown and not self.dependent and not math.isnan(self.seen):
             surely = f"would have been refuted with {PROBABILITY:.0%} probability"
             if not math.isinf(self.seen):
-                text += f"; {self.seen:g} times k {surely}"
+                text += f"; anchored decoding at {self.seen:g} k {surely}"
             elif self.fit.answers < LEAST_ANSWERS:
                 text += f"; fewer than {LEAST_ANSWERS} answers per budget refute no law"
             else:
-                text += f"; not even {TIMES[-1]:g} times k {surely}"
+                text += f"; not even anchored decoding at {TIMES[-1]:g} k {surely}"
         least, granted = (dict(pairs).get(arm.k) for pairs in (self.sure.spends, self.sure.granted))
         numbers = {
             **said.numbers,
             "shown": float(shown),
             "aside": float(aside),
+            "partly": float(partly),
             "as_promised": float(self.fit.law == "1 k"),
             "seen": self.seen,
         }
@@ -732,13 +762,17 @@ class Judged:
         """
         rows = [one for one in self.books.findings() if one.check != "replay: budget"]
         budget = self.spent.findings()[-1]
+        if not self.open:
+            text = "no law of its steps is shown, so that no charge was recomputed"
+            budget = replace(budget, text=text)
         if not self.keeps_prefixes:
             # Eq. 1 is about means, which the audit of the records judges.
             budget = replace(budget, verdict=CheckWord.INFO)
         found = [ArmFinding(None, budget)]
         found += [ArmFinding(None, one) for one in rows if one.verdict != CheckWord.FAILED]
         for arm in sorted(self.books.by_arm):
-            failures = self.books.failures(arm)
+            # Where an answer ends is a matter of its own (`decoder: short`, `after-stop`, ...).
+            failures = [one for one in self.books.failures(arm) if one.check != "replay: end"]
             found += [ArmFinding(arm, _as_bookkeeping(one)) for one in failures]
         return [*self.accused, *found]
 
@@ -752,14 +786,22 @@ def conformity(found: Sequence[ArmFinding], judged: Judged, promise: str) -> Fin
         promise: Name of the mechanism.
     """
     failed = [one.finding for one in found if one.finding.verdict == CheckWord.FAILED]
-    name = promise.partition(":debt=")[0]
-    if not failed:
-        return Finding(CONFORMS, CheckWord.INFO, 1.0, f"conforms to {name}: YES, nothing differs")
-    tokens = judged.tokens
+    name, tokens = promise.partition(":debt=")[0], judged.tokens
+    excluded = tokens is not None and "1 k" not in [law for law, _ in tokens.fit.left]
+    if not failed and not excluded:
+        n = 0 if tokens is None else tokens.fit.answers
+        said = f" in {n} answers per budget" if n else ""
+        return Finding(
+            CONFORMS, CheckWord.INFO, 1.0, f"conforms to {name}: YES, no difference was found{said}"
+        )
     why = ""
     if tokens is not None and tokens.fit.law not in ("", "1 k", CLAIMED):
         why = tokens.fit.fits
+    elif excluded and not failed:
+        why = "its tokens do not fit that rule's law"
     differs = ", ".join(dict.fromkeys(one.check.partition(": ")[2] for one in failed))
     why = why or f"what it shows or draws differs from that rule's ({differs})"
+    if judged.open and not judged.spent.overspent and judged.spent.budgeted:
+        why += "; at the laws that it shows, each prefix keeps the banked budget"
     numbers = {"failed": float(len(failed))}
     return Finding(CONFORMS, CheckWord.INFO, 0.0, f"conforms to {name}: NO, {why}", None, numbers)

@@ -27,7 +27,7 @@ from nafaudit.auditor.alternatives import (
 )
 from nafaudit.auditor.claims import UNDECLARED, ClaimComparison, Levels, deviations, levels
 from nafaudit.auditor.evidence import LEVEL, LOOKS, SHARES
-from nafaudit.auditor.family import AfterSolve, Text
+from nafaudit.auditor.family import AfterSolve, Shape, Text
 from nafaudit.auditor.replay import ReplayTask, replay_texts
 from nafaudit.auditor.sampler import ALPHA, INDEPENDENCE, SamplerTests, StepScores, joined
 from nafaudit.auditor.spend import (
@@ -401,14 +401,17 @@ class _Verifier:
             for key in (one.trajectory.key,)
         ]
 
-    def _look(self, theta: Mapping[Key, Array]) -> dict[Key, tuple[Array, Array]]:
+    def _look(
+        self, theta: Mapping[Key, Array], twins: Sequence[Shape] = ()
+    ) -> dict[Key, tuple[Array, Array]]:
         """Computes the laws that act after the solve, from one more pass."""
         debts = {key: one.replayed.trajectory.debt for key, one in self._spent().answers.items()}
 
         def work(tasks: Sequence[ReplayTask]) -> list[tuple[Key, tuple[Array, Array]]]:
             laws = {
                 task.key: AfterSolve(
-                    Text(task.prompt, task.tokens, task.key.k, debts[task.key], theta[task.key])
+                    Text(task.prompt, task.tokens, task.key.k, debts[task.key], theta[task.key]),
+                    twins=twins,
                 )
                 for task in tasks
             }

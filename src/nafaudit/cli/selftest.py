@@ -21,7 +21,10 @@ class SelftestSettings(Group):
     """Everything that `nafaudit selftest` takes."""
 
     full: bool = option(
-        False, "The published table: every fault; about an hour with --jobs 2.", unset="-", common=True
+        False,
+        "The published table: every fault; about an hour with --jobs 2.",
+        unset="-",
+        common=True,
     )
     seed: int = option(0, "Of worlds, prompts and draws.", least=0, common=True)
     out: Path | None = option(

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from nafaudit.core.finding import (
     CheckWord,
     Fault,
+    Finding,
     Kept,
     foreign_tolerance,
     own_tolerance,
@@ -35,7 +36,7 @@ from nafaudit.core.passage import PassageScores
 from nafaudit.core.promise import judged_by
 from nafaudit.core.settings import DELTA
 from nafaudit.core.text import detokenize
-from nafaudit.core.trajectory import Key, Trajectory
+from nafaudit.core.trajectory import Arm, Key, Trajectory
 from nafaudit.measures.overlap import PreparedReferences
 from nafaudit.store.artifacts import (
     PASSAGES,
@@ -194,6 +195,19 @@ class RunContext:
         # One store of prepared references serves all arms.
         vars(found)["prepared"] = self.prepared
         return found
+
+    def said(self, arm: Arm, check: str) -> Finding | None:
+        """Returns what a verification says of an arm with a budget, or of the whole run."""
+        for data in (self.verified or {}).get("findings", ()):
+            named, k = data.get("mechanism") or arm.mechanism, data["k"]
+            if data["check"] != check or named != arm.mechanism or is_baseline(arm.k):
+                continue
+            if k is None or float(k) == arm.k:
+                known = {n: v for n, v in data["numbers"].items() if v is not None}
+                numbers = {name: float(known.get(name, math.nan)) for name in data["numbers"]}
+                value = math.nan if data["value"] is None else float(data["value"])
+                return Finding(check, data["verdict"], value, data["text"], None, numbers)
+        return None
 
     @property
     def theta_tolerance(self) -> float:

@@ -7,11 +7,10 @@ from collections import Counter
 from collections.abc import Iterator
 
 from nafaudit.core.finding import FAULTS, CheckWord, Fault, Finding, Witness
-from nafaudit.core.ledger import is_baseline
 from nafaudit.core.trajectory import STEP_TYPES, Arm, Key
 from nafaudit.measures.context import RunContext
 from nafaudit.measures.table import Measures
-from nafaudit.store.artifacts import CONFORMS, DEBT_COUNTS, FITS, TOKENS
+from nafaudit.store.artifacts import DEBT_COUNTS, TOKENS
 
 IDENTITIES = {
     "allowance": ("allowances against the ledger", "nats"),
@@ -150,38 +149,6 @@ def replay_findings(context: RunContext, arm: Arm) -> Iterator[Finding]:
             key = Key(witness["prompt"], arm.mechanism, arm.k, witness["trajectory"])
             where = Witness(key, witness["step"])
         yield Finding(name, verdict, float(data["value"]), data["text"], where)
-
-
-def tokens_fit(context: RunContext, arm: Arm) -> Finding | None:
-    """Returns which laws the tokens of a black box fit; None of other runs."""
-    return _said(context, arm, TOKENS)
-
-
-def fitting(context: RunContext, arm: Arm) -> Finding | None:
-    """Returns which law the tokens fit where that is not the promised one; None if it is."""
-    return _said(context, arm, FITS)
-
-
-def conforms(context: RunContext, arm: Arm) -> Finding | None:
-    """Returns whether a black box is the promised mechanism itself; None of other runs."""
-    return _said(context, arm, CONFORMS)
-
-
-def _said(context: RunContext, arm: Arm, check: str) -> Finding | None:
-    """Returns what a verification says of an arm, or of the whole run, in one finding."""
-    for data in (context.verified or {}).get("findings", ()):
-        named, k = data.get("mechanism") or arm.mechanism, data["k"]
-        if data["check"] != check or named != arm.mechanism or is_baseline(arm.k):
-            continue
-        if k is None or float(k) == arm.k:
-            numbers = {name: _number(value) for name, value in data["numbers"].items()}
-            value = _number(data["value"])
-            return Finding(check, data["verdict"], value, data["text"], None, numbers)
-    return None
-
-
-def _number(value: float | str | None) -> float:
-    return math.nan if value is None else float(value)
 
 
 def debt_counts(context: RunContext, arm: Arm) -> str:

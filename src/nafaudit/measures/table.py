@@ -21,7 +21,7 @@ from nafaudit.measures.batch import measure_batch
 from nafaudit.measures.context import RunContext
 from nafaudit.measures.measure import Measure, measure, regimes, with_admission
 from nafaudit.stats.betting import lower_rows
-from nafaudit.store.artifacts import read_replayed
+from nafaudit.store.artifacts import TOKENS, read_replayed
 from nafaudit.store.missing import Missing
 from nafaudit.store.parts import STEP_COLUMNS, Batch, Column, schema_of
 from nafaudit.store.run import RecordPlace, Run
@@ -155,6 +155,16 @@ class Measures(Sequence[Measure]):
             return found
 
         found = cls.sorted((one for part in run.batches() for one in rows(*part)), known)
+        # The steps of a silent decoder are the promised law's, which its tokens may not fit.
+        said = {arm: known.said(arm, TOKENS) for arm in found.arms}
+        unlike = {
+            arm
+            for arm, one in said.items()
+            if one is not None and not (one.numbers["shown"] or one.numbers["as_promised"])
+        }
+        if unlike:
+            blank = (_without_steps(one) if one.key.arm in unlike else one for one in found)
+            found = replace(found, rows=tuple(blank))
         if not known.failed:
             return found
         # What a refuted program spent is known only where it is convicted.
@@ -308,6 +318,28 @@ def _by_mean(rows: tuple[Measure, ...], context: RunContext) -> tuple[Measure, .
         if is_baseline(row.key.k)
         else replace(row, violated=row.key in over, excess=over.get(row.key, 0.0), excess_step=0)
         for row in rows
+    )
+
+
+def _without_steps(row: Measure) -> Measure:
+    """Returns the row of an output whose steps are not known."""
+    if row.violated:
+        return row
+    return replace(
+        row,
+        spend=math.nan,
+        forced=0,
+        active=0,
+        free=0,
+        unweighted=row.length,
+        log_ratio=math.nan,
+        largest_ratio=math.nan,
+        gain_variance=math.nan,
+        burst=None,
+        bank=-math.inf,
+        opening_due=-1,
+        opening_seen=-1,
+        compared=(),
     )
 
 

@@ -44,13 +44,10 @@ from nafaudit.measures.classes import ClassTable, class_table, classes
 from nafaudit.measures.context import RunContext
 from nafaudit.measures.records import (
     accounting,
-    conforms,
     debt_counts,
     faults,
-    fitting,
     hygiene,
     replay_findings,
-    tokens_fit,
 )
 from nafaudit.measures.table import (
     Measures,
@@ -60,7 +57,7 @@ from nafaudit.measures.table import (
 )
 from nafaudit.stats import mean, quantile, zero_count_upper
 from nafaudit.stats.certificate import cap, critical_k, vacuous
-from nafaudit.store.artifacts import OTHER_PROMISE, cause_of
+from nafaudit.store.artifacts import CONFORMS, FITS, OTHER_PROMISE, TOKENS, cause_of
 from nafaudit.store.missing import Missing
 
 _HIDDEN = {"json": None}
@@ -293,7 +290,7 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
             budgets = dict.fromkeys(budget_name(other.k) for other in where)
             denied = f"{names} at {', '.join(budgets)}, and one program wrote every arm"
         lost = sum(one.arm == key for one in rows.lost)
-        tokens, likeness = tokens_fit(context, key), conforms(context, key)
+        tokens, likeness = context.said(key, TOKENS), context.said(key, CONFORMS)
         kept = invariant(rows_of_arm, lost, denied, debt_counts(context, key), rows.missing, tokens)
         acted, reach = Regime.of(rows_of_arm), Reach.of(rows_of_arm.context, key.k)
         broken = [row for row in rows_of_arm if row.violated]
@@ -304,7 +301,7 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
         unlike = tokens is not None and not (
             tokens.numbers["shown"] or tokens.numbers["as_promised"]
         )
-        why = f"a replay refutes {denied}" if refuted else "its tokens fit another law"
+        why = f"a replay refutes {denied}" if refuted else "its tokens do not fit the promised law"
         use = Use.of(rows_of_arm, why if refuted or unlike else "")
         served = regime(acted, refuted=refuted or unlike)
         if refuted or unlike:
@@ -357,7 +354,7 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
                 excess=largest_with_witness(broken, "excess", "excess_step")[0],
                 refuted=denied,
                 tokens=tokens,
-                fits=fitting(context, key),
+                fits=context.said(key, FITS),
                 conforms=likeness,
                 undecided=_undecided(rows_of_arm, key, lost, rows.missing, tokens)
                 if kept.verdict == Kept.INCONCLUSIVE
@@ -417,7 +414,7 @@ def _undecided(
             f"{unjudged} of {n} trajectories have a number that is missing, negative or "
             "contradicted by their own totals"
         )
-    if context.held_to == Promise.K_NAF:
+    if context.held_to == Promise.K_NAF and (tokens is None or tokens.numbers["shown"]):
         above = sum(one.mean > one.limit for one in prompt_means(arm, context))
         if above:
             reasons.append(f"{above} prompts are above K in the mean, none of them surely")
@@ -475,7 +472,11 @@ def overall_of(arms: Sequence[ArmVerdict]) -> Overall:
     if any(arm.refuted for arm in arms):
         cause = cause_of((one.check, one.text) for one in failed)
         names = _check_names(failed)
-        why = cause or f"a replay refutes what was written or claimed ({names}){instead}"
+        # Where conformity is demanded, that is the answer.
+        unlike = [arm.conforms for arm in arms if arm.conforms is not None and arm.tokens is None]
+        demanded = next((one.text for one in unlike if not one.value), "")
+        why = f"a replay refutes what was written or claimed ({names}){instead}"
+        why = cause or demanded or why
         return Overall(Kept.REFUTED, why, 1)
     if unsure := budgets(Kept.INCONCLUSIVE):
         why = f"the records do not decide whether the promise was kept at {unsure}"
@@ -500,12 +501,17 @@ def overall_of(arms: Sequence[ArmVerdict]) -> Overall:
                 why = f"not refuted at {within}: what is shown contradicts itself"
         elif any(arm.tokens is not None for arm in judged):
             why += ", by what the decoder shows of them"
-        books = dict.fromkeys(
-            f"{one.check.partition(': ')[0]}: {one.text}"
+        misstated = [
+            one
             for arm in judged
             for one in arm.findings
             if one.verdict == CheckWord.SUSPECT and one.check.startswith("bookkeeping: ")
-        )
+        ]
+        # Of several numbers that are stated wrongly the first is told whole.
+        stated = list(dict.fromkeys(one.check.partition(": ")[2] for one in misstated))
+        books = [f"bookkeeping: {misstated[0].text}"] if misstated else []
+        if stated[1:]:
+            books.append(f"wrong too: {', '.join(stated[1:])}")
         return Overall(Kept.WITHIN, "; ".join([why, *filter(None, fits), *books]), 0)
     return Overall(Kept.INCONCLUSIVE, "no budget was run, so there is none to judge", 3)
 
@@ -553,7 +559,10 @@ def invariant(
         "Read the log again with --ledger banking to judge them by k T, which they exceed, or with "
         "--ledger unknown to use the log's own budgets, which they keep"
     )
-    means = prompt_means(arm, context) if context.held_to == Promise.K_NAF else None
+    # Of a silent decoder the replay's totals are the promised law's.
+    silent = tokens is not None and not tokens.numbers["shown"]
+    by_mean = context.held_to == Promise.K_NAF and not silent
+    means = prompt_means(arm, context) if by_mean else None
     if means is not None and n and not refuted and not lost and missing is None:
         return _of_means(arm, means, verdict, tokens)
     if violations:
@@ -590,6 +599,10 @@ def invariant(
         text = f"0 of {n} trajectories exceed their budget; {CHOSEN}"
     if tokens is not None and not refuted:
         text = f"nothing is shown of what {n} trajectories spent"
+        if tokens.numbers.get("partly"):
+            text = (
+                f"some steps of {n} trajectories show no weight, so that they are judged as silent"
+            )
         if tokens.numbers["aside"]:
             text = f"what is shown of {n} trajectories contradicts itself and is set aside"
         if tokens.numbers["shown"]:

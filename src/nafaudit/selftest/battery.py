@@ -22,7 +22,7 @@ from torch import Tensor
 from nafaudit.auditor.alternatives import ALTERNATIVES, SET_NAMES, step_scores, token_sets
 from nafaudit.auditor.claims import ClaimComparison, levels
 from nafaudit.auditor.evidence import LEVEL, LOOKS, SHARES
-from nafaudit.auditor.family import AfterSolve, StepTable, Text, step_table
+from nafaudit.auditor.family import AfterSolve, Shape, StepTable, Text, step_table
 from nafaudit.auditor.follow import replay_many
 from nafaudit.auditor.replay import ReplayTask, ReplayWithLaws
 from nafaudit.auditor.sampler import ALPHA, SamplerTests, StepScores
@@ -308,7 +308,7 @@ def audit(
             battery.add(one.key, one.claimed.steps.token, one.scores)
 
     def look(
-        theta: Mapping[Key, NDArray[np.float64]],
+        theta: Mapping[Key, NDArray[np.float64]], twins: Sequence[Shape] = ()
     ) -> dict[Key, tuple[NDArray[np.float64], NDArray[np.float64]]]:
         keys, texts, laws = list(theta), [], []
         for key in keys:
@@ -320,7 +320,7 @@ def audit(
         found: dict[Key, tuple[NDArray[np.float64], NDArray[np.float64]]] = {}
         for start in range(0, len(keys), _TOGETHER):
             some = slice(start, start + _TOGETHER)
-            after = AfterSolve(*texts[some])
+            after = AfterSolve(*texts[some], twins=twins)
             after.feed(*(torch.cat(each) for each in zip(*laws[some], strict=True)))
             found |= dict(zip(keys[some], after.results(), strict=True))
         return found

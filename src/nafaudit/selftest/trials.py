@@ -25,7 +25,7 @@ from nafaudit.auditor.alternatives import (
     token_sets,
 )
 from nafaudit.auditor.claims import ClaimComparison, levels
-from nafaudit.auditor.family import AfterSolve, Text
+from nafaudit.auditor.family import AfterSolve, Shape, Text
 from nafaudit.auditor.replay import OnSteps, ReplayTask, replay_texts
 from nafaudit.auditor.sampler import INDEPENDENCE, SamplerTests, StepScores, joined
 from nafaudit.auditor.spend import SpendAudit, Watch
@@ -361,13 +361,13 @@ def _spent(trials: Trials, bench: Bench, promise: Promise) -> AuditAnswer:
         claims.add(record, again)
 
     def look(
-        theta: Mapping[Key, NDArray[np.float64]],
+        theta: Mapping[Key, NDArray[np.float64]], twins: Sequence[Shape] = ()
     ) -> dict[Key, tuple[NDArray[np.float64], NDArray[np.float64]]]:
         laws = {}
         for record in paid:
             key, debt = record.key, trials.replayed[record.key].trajectory.debt
             text = Text(bench.prompts[key.prompt], record.steps.token, key.k, debt, theta[key])
-            laws[key] = AfterSolve(text)
+            laws[key] = AfterSolve(text, twins=twins)
 
         def after(
             task: ReplayTask, first: int, served: Served, safe: Tensor, risky: Tensor
