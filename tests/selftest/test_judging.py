@@ -7,17 +7,21 @@ sound decoder would be accused with chance 1e-3.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from nafaudit.core.finding import Kept
 from nafaudit.core.promise import Promise
 from nafaudit.mechanisms.reference import AnchoredDecoder
+from nafaudit.protocols import Law
 from nafaudit.selftest import careful
 from nafaudit.selftest.battery import AuditAnswer, audit, examine
 from nafaudit.selftest.faults import accounts, banks, sampling, serving
-from nafaudit.selftest.faults.tools import shown
+from nafaudit.selftest.faults.tools import shown, silent
 from nafaudit.selftest.power import BATCH, AuditSetup
 from nafaudit.selftest.worlds import toy_prompts
 
@@ -27,10 +31,13 @@ LONGER = replace(SETUP, gap=3.0, budgets=(0.2, 0.5), stop=0.002, sizes=(60,))
 
 
 def judged(
-    kind: type[AnchoredDecoder], setup: AuditSetup = SETUP, promise: Promise = Promise.BANKED
+    kind: type[AnchoredDecoder],
+    setup: AuditSetup = SETUP,
+    promise: Promise = Promise.BANKED,
+    seed: int = 4,
 ) -> AuditAnswer:
-    world = setup.world(4)
-    (asked,) = setup.stages(toy_prompts(world, 4, setup.prompts), 4)
+    world = setup.world(seed)
+    (asked,) = setup.stages(toy_prompts(world, seed, setup.prompts), seed)
     decoder, outputs = kind(world), []
     for start in range(0, len(asked), BATCH):
         outputs += decoder.decode([one.request for one in asked[start : start + BATCH]])
@@ -152,3 +159,60 @@ def test_eq_1_is_refuted_by_a_bound_of_the_mean_alone() -> None:
     found = judged(banks.TwiceTheBudget, many, Promise.K_NAF)
     assert found.overall.verdict == Kept.VIOLATED
     assert judged(AnchoredDecoder, many, Promise.K_NAF).overall.verdict == Kept.WITHIN
+
+
+class PaysForGreed(careful.Metered):
+    """Serves a geometric mixture of which a tenth is its own likeliest token, and pays for it."""
+
+    def mixed(self, safe: Law, risky: Law, theta: NDArray[np.float64]) -> Law:
+        law = super().mixed(safe, risky, theta)
+        rows, best = np.arange(len(law)), law.argmax(axis=1)
+        law = law + math.log(0.9)
+        law[rows, best] = np.logaddexp(law[rows, best], math.log(0.1))
+        return careful.normalised(law)
+
+
+class PaysForCooling(careful.Metered):
+    """Serves a geometric mixture at temperature 0.87, and pays for it."""
+
+    def mixed(self, safe: Law, risky: Law, theta: NDArray[np.float64]) -> Law:
+        return careful.normalised(super().mixed(safe, risky, theta) / 0.87)
+
+
+class PaysForCut(careful.Metered):
+    """Serves the likeliest 99 % of a geometric mixture, and pays for it."""
+
+    def mixed(self, safe: Law, risky: Law, theta: NDArray[np.float64]) -> Law:
+        law = super().mixed(safe, risky, theta)
+        ordered = -np.sort(-law, axis=1)
+        mass = np.exp(ordered)
+        count = (np.cumsum(mass, axis=1) - mass < 0.99).sum(axis=1)
+        last = np.take_along_axis(ordered, count[:, None] - 1, axis=1)
+        return careful.normalised(np.where(law >= last, law, -np.inf))
+
+
+@pytest.mark.parametrize("kind", [PaysForGreed, PaysForCooling, PaysForCut], ids=named)
+def test_a_shape_that_is_paid_for_is_not_taken_for_one_that_is_not(
+    kind: type[AnchoredDecoder],
+) -> None:
+    """The list has the unpaid shape, and the paid one at other strengths.
+
+    Before these were looked at, such decoders were refuted, silent, in 2 to 8 of 8 audits.
+    """
+    setup = AuditSetup(budgets=(0.5, 1.0), sizes=(60,))
+    for seed in (0, 1):
+        assert not judged(silent(kind), setup, seed=seed).accused
+
+
+def test_draws_that_are_shared_accuse_nobody_of_spending() -> None:
+    """Every answer is the same text: that is said, and nothing of the spend."""
+    for shows in (sampling.NoiseReused, silent(sampling.NoiseReused)):
+        found = judged(shows)
+        assert found.overall.why.startswith("sampling: ")
+        assert not any(name.startswith("budget: ") for name in found.by)
+
+
+def test_what_a_silent_decoder_spends_is_not_said_under_eq_1() -> None:
+    found = judged(silent(banks.FifteenPercentMore), SETUP, Promise.K_NAF)
+    said = " ".join(one.text for one in found.findings)
+    assert "nats in the mean of" not in said and "would have been refuted" not in said
