@@ -10,13 +10,10 @@ import pytest
 from nafaudit.core import finding as words
 from nafaudit.core.errors import StoreError
 from nafaudit.core.finding import (
-    ACTIVE_SHARE,
     Finding,
     Kept,
     Overall,
     Witness,
-    judge_kept,
-    judge_tested,
 )
 from nafaudit.core.ledger import NONE, REALISED, Banking, currency_of
 from nafaudit.core.trajectory import Key, Logged, Trajectory, theta_as_recorded, total
@@ -25,7 +22,7 @@ from nafaudit.measures.classes import class_table
 from nafaudit.measures.context import RunContext
 from nafaudit.measures.measure import measure, with_admission
 from nafaudit.measures.table import Measures
-from nafaudit.measures.verdicts import Regime, invariant, overall_of, regime
+from nafaudit.measures.verdicts import invariant, overall_of
 from nafaudit.measures.verdicts import judge as judge_rows
 from nafaudit.stats import zero_count_upper
 from tests.records import judge, many, trajectory
@@ -44,7 +41,7 @@ def kept(*trajectories: Trajectory, context: RunContext = FACTS) -> Finding:
 
 
 def acted(*trajectories: Trajectory, context: RunContext = FACTS) -> Finding:
-    return regime(Regime.of(rows(*trajectories, context=context)))
+    return judge_rows(rows(*trajectories, context=context))[0].finding("regime")
 
 
 def violations(*trajectories: Trajectory) -> int:
@@ -213,7 +210,8 @@ def test_regime_counts_and_the_debts_share() -> None:
     one = trajectory(KEY, [0, 0, 0.5, 0.2, 0.2], debt=2.5, theta=theta, allowance=allowance)
     row = measure(one, FACTS)
     assert (row.forced, row.active, row.free, row.opening) == (2, 1, 2, 2)
-    assert acted(one).verdict == words.Tested.ACTIVE
+    numbers = acted(one).numbers
+    assert (numbers["forced"], numbers["active"], numbers["free"]) == (0.4, 0.2, 0.4)
 
 
 def test_regime_counts_trajectories_that_acted() -> None:
@@ -258,37 +256,9 @@ def test_a_rule_without_weights_acted_where_it_served_neither_model() -> None:
         assert (row.active, row.unweighted) == seen
 
 
-def test_steps_without_a_weight_may_have_been_active() -> None:
-    one = trajectory(KEY, [0.1] * 3, theta=[math.nan, 1, 1])
-    found = acted(one, context=FOREIGN)
-    assert found.verdict == words.Tested.UNKNOWN  # a third may have been active
-    free = [trajectory(Key("q", "m", 1.0, i), [0.1] * 3, theta=[1, 1, 1]) for i in range(100)]
-    found = acted(one, *free, context=FOREIGN)
-    assert found.verdict == words.Tested.IDLE  # at most 1 of 303
-    nothing = acted(trajectory(KEY, [0.1], theta=[math.nan]), context=FOREIGN)
-    assert (nothing.verdict, nothing.text) == (
-        words.Tested.UNKNOWN,
-        "no step records a weight theta",
-    )
-
-
-def test_all_in_debt_is_no_test() -> None:
-    indebted = trajectory(KEY, [0.0] * 3, debt=9.0, theta=[0, 0, 0])
-    found = acted(indebted)
-    assert found.verdict == words.Tested.UNKNOWN
-    assert "which the debt or k = 0 forces" in found.text
-
-
 def test_weights_of_a_foreign_log_are_read_to_six_digits() -> None:
     row = measure(trajectory(KEY, [0.1] * 3, theta=[1e-7, 0.5, 1 - 1e-7]), FOREIGN)
     assert (row.forced, row.active, row.free) == (1, 1, 1)
-
-
-def test_idle_just_below_the_threshold() -> None:
-    assert judge_tested(round(1000 * ACTIVE_SHARE), 1000) == words.Tested.ACTIVE
-    assert judge_tested(round(1000 * ACTIVE_SHARE) - 1, 1000) == words.Tested.IDLE
-    assert judge_tested(0, 0) == words.Tested.UNKNOWN
-    assert judge_kept(20, 0) == Kept.WITHIN
 
 
 def test_a_weight_inside_stays_inside_when_recorded() -> None:

@@ -57,13 +57,13 @@ def test_a_use_of_all_of_a_small_budget_is_explained() -> None:
     assert arm.worst_use in verdict_texts(arm)[1].text
 
 
-def test_an_idle_arm_that_served_the_safe_model_is_not_said_to_serve_the_risky_one() -> None:
-    rows = [trajectory(Key(f"p{i}", "own", 1.0, 0), [0.0] * 9, theta=[0.0] * 9) for i in range(20)]
+def test_an_idle_arm_is_said_to_change_hardly_any_answer() -> None:
+    rows = [trajectory(Key(f"p{i}", "own", 1.0, 0), [0.1] * 9, theta=[1.0] * 9) for i in range(20)]
     arm = judge(Measures.of(rows, RunContext(Banking())))[0]
     assert arm.tested == "IDLE"
-    assert "100% were held to the safe model" in verdict_texts(arm)[1].text
-    said = summary(overall_of([arm]), [arm])
-    assert "the safe model wrote most" in said and "never acted" not in said
+    said = verdict_texts(arm)[1]
+    assert "0 of 20 answers are limited" in said.text and "100% were the risky" in said.text
+    assert "it changed hardly any answer" in summary(overall_of([arm]), [arm])
 
 
 def test_a_summary_begins_with_the_reason_of_the_verdict() -> None:
@@ -79,9 +79,9 @@ def _refuted(**changes: object) -> ArmVerdict:
 def test_shares_of_a_promised_law_are_no_facts_about_a_refuted_decoder() -> None:
     arm = _refuted(tested="UNKNOWN")
     said = verdict_texts(arm, "decoder")[1]
-    assert said.text.startswith("Served as promised, ") and said.tone == "open"
-    assert "was served as it is" not in said.text
-    assert regime(arm.regime, refuted=True).text.startswith("if served as promised: ")
+    assert said.tone == "open" and said.headline == "Not known"
+    told = regime(arm.regime, arm.limited, arm.copies, refuted=True)
+    assert told.text.startswith("if served as promised: ") and math.isnan(told.value)
     row = number_rows([arm], ["k = 1"])[0]
     assert row["violations"] is None
 

@@ -78,8 +78,8 @@ class Outcome(StrEnum):
 
 # Fewer trajectories than this say nothing about a mechanism, unless one of them is a violation.
 MIN_TRAJECTORIES = 20
-# At least this share of a run's own steps, debt-forced openings apart, must be active.
-ACTIVE_SHARE = 0.01
+# At least this share of the answers must be limited for a budget to count as tested.
+ACTIVE_SHARE = 0.05
 # A budget that reaches the surprisal of at least this share of the passages says nothing.
 VACUOUS_SHARE = 0.5
 # How often a check that rests on chance may call a sound arm SUSPECT.
@@ -223,19 +223,16 @@ def judge_kept(trajectories: int, violations: int, unjudged: int = 0) -> Kept:
     return Kept.WITHIN if enough else Kept.INCONCLUSIVE
 
 
-def judge_tested(active: int, steps: int, unweighted: int = 0) -> Tested:
-    """Decides the second verdict from counts of steps outside debt-forced openings.
+def judge_tested(limited: int, answers: int) -> Tested:
+    """Decides the second verdict from counts of answers.
 
     Args:
-        active: Steps that served neither model unchanged.
-        steps: All steps, those without a weight included.
-        unweighted: Steps without a weight, any of which may have been active.
+        limited: Answers that the limit changed.
+        answers: All answers that count.
     """
-    if not steps:
+    if answers < MIN_TRAJECTORIES:
         return Tested.UNKNOWN
-    if active >= ACTIVE_SHARE * steps:
-        return Tested.ACTIVE
-    return Tested.IDLE if active + unweighted < ACTIVE_SHARE * steps else Tested.UNKNOWN
+    return Tested.ACTIVE if limited >= ACTIVE_SHARE * answers else Tested.IDLE
 
 
 def judge_worth(vacuous: int, passages: int) -> Worth:

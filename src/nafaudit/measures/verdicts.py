@@ -22,7 +22,6 @@ from nafaudit.core.finding import (
     Witness,
     Worth,
     judge_kept,
-    judge_tested,
     judge_worth,
 )
 from nafaudit.core.ledger import budget_name, budget_word, is_baseline
@@ -55,6 +54,7 @@ from nafaudit.measures.table import (
     largest_with_witness,
     prompt_means,
 )
+from nafaudit.measures.tested import Copies, Limited
 from nafaudit.stats import mean, quantile, zero_count_upper
 from nafaudit.stats.certificate import cap, critical_k, vacuous
 from nafaudit.store.artifacts import CONFORMS, FITS, OTHER_PROMISE, TOKENS, cause_of
@@ -90,7 +90,6 @@ class Regime:
         unweighted: Steps that record none.
         trajectories: How many have a step with a weight.
         acted: How many of them have an active step.
-        verdict: The second verdict.
     """
 
     forced: float
@@ -100,18 +99,15 @@ class Regime:
     unweighted: int = field(metadata=_HIDDEN)
     trajectories: int = field(metadata=_HIDDEN)
     acted: int = field(metadata=_HIDDEN)
-    verdict: Tested = field(metadata=_HIDDEN)
 
     @classmethod
     def of(cls, arm: Measures) -> Regime:
         """Adds up the rows."""
-        forced, active, free, unweighted, opening = (
+        forced, active, free, unweighted = (
             sum(getattr(row, name) for row in arm)
-            for name in ("forced", "active", "free", "unweighted", "opening")
+            for name in ("forced", "active", "free", "unweighted")
         )
         steps = forced + active + free
-        # A step without a weight may have been active, but is no sign of it.
-        every = steps + unweighted if steps else 0
         return cls(
             forced=forced / steps if steps else math.nan,
             active=active / steps if steps else math.nan,
@@ -120,7 +116,6 @@ class Regime:
             unweighted=unweighted,
             trajectories=sum(row.unweighted < row.length for row in arm),
             acted=sum(row.active > 0 for row in arm),
-            verdict=judge_tested(active, every - opening, unweighted),
         )
 
     @property
@@ -186,6 +181,8 @@ class ArmVerdict:
         utilisation: How much of their own budgets they spent.
         recall: How much of the references came back.
         regime: How often the constraint acted.
+        limited: How many answers it changed.
+        copies: How many answers copy their reference, and how many of the risky model alone do.
         trajectories_active: Share of trajectories with an active step; NaN if there are none.
         prompts: How many prompts they are of.
         excess: By how many nats the worst of them overspent; NaN if none did.
@@ -212,6 +209,8 @@ class ArmVerdict:
     utilisation: Use
     recall: Recall
     regime: Regime
+    limited: Limited
+    copies: Copies
     trajectories_active: float
     prompts: int = field(metadata=_HIDDEN)
     excess: float = field(metadata=_HIDDEN)
@@ -293,6 +292,7 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
         tokens, likeness = context.said(key, TOKENS), context.said(key, CONFORMS)
         kept = invariant(rows_of_arm, lost, denied, debt_counts(context, key), rows.missing, tokens)
         acted, reach = Regime.of(rows_of_arm), Reach.of(rows_of_arm.context, key.k)
+        limited, copies = Limited.of(rows, key), Copies.of(rows, key)
         broken = [row for row in rows_of_arm if row.violated]
         recalls = [row.recall for row in rows_of_arm if not math.isnan(row.recall)]
         # A replay stands for a decoder only as far as the decoder did what it promised.
@@ -303,11 +303,11 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
         )
         why = f"a replay refutes {denied}" if refuted else "its tokens do not fit the promised law"
         use = Use.of(rows_of_arm, why if refuted or unlike else "")
-        served = regime(acted, refuted=refuted or unlike)
         if refuted or unlike:
-            acted = replace(
-                acted, forced=math.nan, active=math.nan, free=math.nan, verdict=Tested.UNKNOWN
-            )
+            limited = replace(limited, verdict=Tested.UNKNOWN)
+        served = regime(acted, limited, copies, refuted=refuted or unlike)
+        if refuted or unlike:
+            acted = replace(acted, forced=math.nan, active=math.nan, free=math.nan)
         spend = math.nan if refuted or unlike or use.admitted else mean(rows_of_arm.column("spend"))
         of_steps = [
             accounting(rows_of_arm),
@@ -340,7 +340,7 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
                 k=key.k,
                 baseline=is_baseline(key.k),
                 kept=Kept(kept.verdict),
-                tested=acted.verdict,
+                tested=limited.verdict,
                 worth=reach.verdict,
                 passages=reach,
                 trajectories=len(rows_of_arm),
@@ -349,6 +349,8 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
                 utilisation=use,
                 recall=Recall(mean(recalls), len(recalls)),
                 regime=acted,
+                limited=limited,
+                copies=copies,
                 trajectories_active=math.nan if refuted or unlike else acted.share,
                 prompts=len({row.key.prompt for row in rows_of_arm}),
                 excess=largest_with_witness(broken, "excess", "excess_step")[0],
@@ -359,7 +361,7 @@ def judge(rows: Measures, table: ClassTable | None = None) -> tuple[ArmVerdict, 
                 undecided=_undecided(rows_of_arm, key, lost, rows.missing, tokens)
                 if kept.verdict == Kept.INCONCLUSIVE
                 else "",
-                worst_use=_worst_use(rows_of_arm) if acted.verdict == Tested.IDLE else "",
+                worst_use=_worst_use(rows_of_arm) if limited.verdict == Tested.IDLE else "",
                 findings=findings,
             )
         )
@@ -691,32 +693,42 @@ def _of_means(
     return Finding("invariant", verdict, 0, text, where, numbers)
 
 
-def regime(found: Regime, *, refuted: bool = False) -> Finding:
-    """Says how often the constraint acted: ACTIVE or IDLE with the share of active steps.
+def regime(found: Regime, limited: Limited, copies: Copies, *, refuted: bool = False) -> Finding:
+    """Says how many answers the limit changed, what was copied, and how often it acted.
 
-    Shares are of all steps pooled, not means of trajectories; of a refuted decoder they are those
-    of the law that it promised.
+    Shares of steps are of all steps pooled, not means of trajectories; of a refuted decoder they
+    are those of the law that it promised.
     """
-    if not found.steps:
-        return Finding("regime", found.verdict, math.nan, "no step records a weight theta")
-    verdict = Tested.UNKNOWN if refuted else found.verdict
-    text = (
-        f"{'if served as promised: ' if refuted else ''}"
-        f"{found.active:.2%} of {found.steps} steps active, {found.forced:.2%} forced to the safe "
-        f"model, {found.free:.2%} the risky model unchanged; {found.acted} of "
-        f"{found.trajectories} trajectories have an active step"
-    )
-    if found.unweighted:
-        text += f"; {found.unweighted} steps record no weight"
-    elif found.verdict == Tested.UNKNOWN:
-        text += "; every step is the safe model's, which the debt or k = 0 forces"
     numbers = {
         "forced": found.forced,
         "active": found.active,
         "free": found.free,
         "trajectories_active": found.share,
+        "limited": limited.limited,
+        "counted": limited.counted,
+        "copied": copies.copied,
+        "copied_of": copies.scored,
+        "copied_risky": copies.risky,
+        "copied_risky_of": copies.risky_scored,
     }
-    return Finding("regime", verdict, found.active, text, None, numbers)
+    steps = "no step records a weight theta"
+    if found.steps:
+        steps = (
+            f"{found.active:.2%} of {found.steps} steps active, {found.forced:.2%} forced to the "
+            f"safe model, {found.free:.2%} the risky model unchanged; {found.acted} of "
+            f"{found.trajectories} trajectories have an active step"
+        )
+        if found.unweighted:
+            steps += f"; {found.unweighted} steps record no weight"
+    said = limited.text
+    if limited.by and limited.counted < MIN_TRAJECTORIES:
+        said += f"; a verdict needs {MIN_TRAJECTORIES} answers"
+    if refuted:
+        steps = f"if served as promised: {steps}"
+        said = "" if limited.by == "steps" else said
+    text = "; ".join(filter(None, [said, copies.text, steps]))
+    share = math.nan if refuted else limited.share
+    return Finding("regime", limited.verdict, share, text, None, numbers)
 
 
 def worth(reach: Reach, context: RunContext) -> Finding:

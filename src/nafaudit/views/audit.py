@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from nafaudit.core.finding import CheckWord, Finding, Kept
+from nafaudit.core.finding import CheckWord, Finding, Kept, Tested
 from nafaudit.core.ledger import budget_name, is_baseline
 from nafaudit.core.promise import in_words
 from nafaudit.core.text import cut, name
@@ -44,6 +44,7 @@ NUMBERS = {
         Column("forced", "regime.forced", "steps that served the safe model", percent),
         Column("active", "regime.active", "steps that served a mixture", percent),
         Column("free", "regime.free", "steps that served the risky model", percent),
+        Column("copied", "copies.copied", "answers that copy 20 words or more of their reference"),
         Column("recall", "recall.mean", "mean near-verbatim recall of the reference", percent),
     )
 }
@@ -75,13 +76,16 @@ def audit_document(result: AuditResult, source: str, page: Path | None = None) -
         share = arm.passages.share
         worth = Verdict(arm.worth, f"({share})" if share else "")
         row |= {"worth": None if arm.baseline else worth}
+        if not arm.baseline and arm.tested != Tested.UNKNOWN:
+            limited = f"({arm.limited.limited} of {arm.limited.counted})"
+            row |= {"tested": Verdict(arm.tested, limited)}
     answers = (
         BUDGET,
         Column("kept?", "kept", write=Verdict, words=True),
-        Column("tested?", "tested", write=Verdict, words=True),
+        Column("tested?", "tested", words=True),
         Column("worth?", "worth", words=True),
     )
-    heads = ("n", "spend", "use", "worst", "forced", "active", "free", "recall")
+    heads = ("n", "spend", "use", "worst", "forced", "active", "free", "copied", "recall")
     lines = []
     if result.missing is not None:
         lines.append(f"incomplete: {result.missing.text}")
@@ -109,16 +113,17 @@ def audit_document(result: AuditResult, source: str, page: Path | None = None) -
             *((Section(lines=(*promise, *likeness)),) if promise else ()),
             Section(
                 table=Table.of(answers, rows),
-                note="worth: of how many protected passages the word is true; a budget says "
-                "nothing about a passage if K reaches the safe model's surprisal of its first T "
-                "tokens",
+                note="tested: how many answers to prompts with a reference the limit changed; "
+                "worth: of how many protected passages the word is true; a budget says nothing "
+                "about a passage if K reaches the safe model's surprisal of its first T tokens",
             ),
             Section(
                 table=Table.of((BUDGET, *(NUMBERS[head] for head in heads)), rows),
                 note="n: trajectories; spend: mean nats; use, worst: mean and largest spend as a "
                 "share of its own budget; forced, active, free: share of all steps, pooled, that "
-                "served the safe model, a mixture, the risky model; recall: share of the "
-                "reference that came back nearly word for word, in runs of 20 words or more"
+                "served the safe model, a mixture, the risky model; copied: answers that copy "
+                "20 words or more of their reference nearly word for word; recall: mean share of "
+                "the reference that is copied so"
                 + (f"; {AS_PROMISED}" if any(arm.silent for arm in arms) else ""),
             ),
             *class_sections(result.classes),
@@ -139,6 +144,8 @@ def number_rows(arms: Sequence[ArmVerdict], names: Sequence[str]) -> list[dict[s
             row["utilisation"] = dict.fromkeys(("mean", "p95", "max"))
         if row["kept"] == Kept.REFUTED:
             row["violations"] = None
+        if not arm.copies.scored:
+            row["copies"] = {"copied": None}
         if row["baseline"]:
             shown = ("kept", "violations") if arm.overspends_nothing else ()
             every = ("kept", "tested", "worth", "violations")

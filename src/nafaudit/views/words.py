@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from nafaudit.core.finding import (
-    ACTIVE_SHARE,
     ALARM_LEVEL,
     MIN_TRAJECTORIES,
     CheckWord,
@@ -115,11 +113,8 @@ def summary(overall: Overall, arms: Sequence[ArmVerdict], source: str = "record"
     if unsure and overall.verdict == Kept.VIOLATED:
         parts.append(f"The records do not decide whether it was kept at {names(unsure)}.")
     idle = [arm for arm in judged if arm.tested == Tested.IDLE and not denied]
-    held = [arm for arm in idle if arm.regime.forced > arm.regime.free]
-    if loose := [arm for arm in idle if arm not in held]:
-        parts.append(f"At {names(loose)} the limit almost never acted, so keeping it shows little.")
-    if held:
-        parts.append(f"At {names(held)} the safe model wrote most, so keeping it shows little.")
+    if idle:
+        parts.append(f"At {names(idle)} it changed hardly any answer, so keeping it shows little.")
     if vacuous := [arm for arm in judged if arm.worth == Worth.VACUOUS]:
         parts.append(
             f"At {names(vacuous)} the budget is so large that even a perfect record does not rule "
@@ -196,42 +191,38 @@ def _kept(arm: ArmVerdict, finding: Finding, source: str) -> VerdictText:
 
 
 def _tested(arm: ArmVerdict, finding: Finding) -> VerdictText:
-    shares = [finding.numbers.get(kind, math.nan) for kind in ("forced", "active", "free")]
-    forced, active, free = map(percent, shares)
+    limited = arm.limited
     if arm.tested == Tested.UNKNOWN:
         tone, headline = "open", "Not known"
         text = _sentence(finding)
     elif arm.tested == Tested.IDLE:
         tone, headline = "open", "Hardly ever"
-        text = (
-            f"The limit changed only {active} of all tokens written; in {free} the risky model was "
-            "served as it is. A limit that does not act gives no protection, even if it is kept."
-        )
-        if shares[0] >= ACTIVE_SHARE:
-            text = (
-                f"Only {active} of all tokens written came from a mixture; {forced} were held to "
-                f"the safe model, and in {free} the risky model was served as it is. A budget "
-                "that is kept in this way shows little of how the two are weighed."
-            )
+        text = f"{_limited(arm)} A limit that changes no answer is not tested, even if it is kept."
         text += f"{' ' if arm.worst_use else ''}{arm.worst_use}"
     else:
-        tone, headline = "good", "Yes, the limit acted"
-        text = (
-            f"The limit changed {active} of all tokens written and held "
-            f"{forced} to the safe model; in {free} the risky model was served as it is."
-        )
+        tone, headline = "good", f"Yes, {percent(limited.share)} of the answers were limited"
+        text = _limited(arm)
     if arm.silent and arm.tested != Tested.UNKNOWN:
         text = f"If it served what it promises: {text[:1].lower()}{text[1:]}"
-    if arm.kept == Kept.REFUTED and not math.isnan(shares[1]):
-        acts = shares[1] >= ACTIVE_SHARE
-        headline = f"Not known; it would {'' if acts else 'hardly '}be, were it as promised"
-        # Shares of the law that was promised are no facts about a decoder that served another.
-        text = (
-            f"Served as promised, {active} of these tokens would come from a mixture, {forced} "
-            f"from the safe model and {free} from the risky model as it is. What this decoder "
-            "served instead is not known."
-        )
     return VerdictText("Was it put to the test?", arm.tested, tone, headline, text, finding)
+
+
+def _limited(arm: ArmVerdict) -> str:
+    """Says how many answers were limited, what was copied, and how many tokens were touched."""
+    limited, copies, found = arm.limited, arm.copies, arm.regime
+    text = f"{_upper(limited.text)}."
+    if copies.text:
+        text += f" {_upper(copies.text)}."
+    if found.steps:
+        text += (
+            f" Of all tokens, {percent(found.active)} came from a mixture, {percent(found.forced)} "
+            f"were held to the safe model, and {percent(found.free)} were the risky model's."
+        )
+    return text
+
+
+def _upper(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def _worth(arm: ArmVerdict, finding: Finding) -> VerdictText:
