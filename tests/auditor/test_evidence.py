@@ -605,7 +605,7 @@ def test_excesses_at_the_edges_decide() -> None:
             found = made({"1 k": 1.0, "other": cost + off})
             kept = OUT if above == Reason.BREAKS else 0.0
             assert decide(found, np.array([kept, 0.0])).reason == reason
-    assert out_at() == pytest.approx(-math.log(6e-4))
+    assert out_at() == pytest.approx(-math.log(3e-4))
     for value, reason in ((out_at() - 1e-6, Reason.OPEN), (out_at(), Reason.BREAKS)):
         assert decide(made({"1 k": 1.0, "2 k": 2.0}), np.array([value, 0.0])).reason == reason
 
@@ -638,9 +638,9 @@ def test_mean_spend_of_a_prompt_is_what_the_paper_promises() -> None:
 
 def test_a_mean_above_k_is_refuted_where_only_the_mean_is_promised() -> None:
     """Every prompt's mean must be surely above K; the seed is fixed, and two of three are."""
-    (found,) = audits_of(Asked(each=15), LEDGER["2 k"], 1)
+    (found,) = audits_of(Asked(each=40), LEDGER["3 k"], 1)
     fit = decide(found, log_e_values(found), keeps_prefixes=False)
-    assert fit.reason == Reason.BREAKS and fit.law == "2 k"
+    assert fit.reason == Reason.BREAKS and fit.law == "3 k"
     # A law that spends everything early, and less in all, breaks prefixes and no mean.
     steps = {"1 k": 1.0, "early": 0.0}
     early = made(steps)
@@ -832,7 +832,10 @@ def test_answers_that_share_their_noise_lean_alike(kind: type[AnchoredDecoder]) 
     for seed in range(3):
         found = evidence_of(asked, written(asked, kind(WORLD), seed))
         assert shared_noise(found, "1 k") < 1e-6
-        assert shared_noise(found, "arithmetic mixture, 1 k") == 1
+        # Without a law that fits the steps at which nothing is granted tell it.
+        assert shared_noise(found, "") < 1e-3
+        few = found.rows(np.arange(len(found.answers)) < 4)
+        assert math.isnan(shared_noise(few, ""))
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ from nafaudit.auditor.family import (
     LEDGERS,
     SHAPES,
     SHARES,
+    STRENGTHS,
     WEIGHTS,
     AfterSolve,
     Answers,
@@ -362,6 +363,26 @@ def test_every_ledger_is_its_slow_twin(name: str) -> None:
                 assert not column[number, at, steps:].any()
 
 
+def test_ids_that_only_the_risky_model_serves_leave_every_law_a_number() -> None:
+    """Any share of them costs without end, and a share of nothing costs nothing."""
+    world = forbidding(WORLD, "safe")
+    requests = [
+        Request(prompt, k, 10 * n, LIMIT)
+        for n, prompt in enumerate(toy_prompts(world, 4, 3))
+        for k in (0.15, 0.4)
+    ]
+    outputs = careful.SafeAlone(world).decode(requests)
+    cases = [case_of(world, r, out.tokens) for r, out in zip(requests, outputs, strict=True)]
+    found = follow(answers_of(cases))
+    assert not np.isnan(found.logp).any() and not np.isnan(found.theta).any()
+    for name in ("arithmetic mixture, 1 k", "all or nothing, 1 k", "1 k"):
+        law = found.names.index(name)
+        alone = found.names.index("the safe model alone")
+        nothing = found.theta[law] == 0
+        assert nothing.any() and not found.charge[law][nothing].any()
+        assert np.array_equal(found.logp[law][nothing], found.logp[alone][nothing])
+
+
 def test_the_order_of_laws_and_answers_changes_nothing() -> None:
     answers, found = followed_in("every id")
     laws = LEDGERS[::-7]
@@ -677,6 +698,9 @@ def test_the_page_lists_every_law(pytestconfig: pytest.Config) -> None:
     }
     assert sorted(itertools.chain(*groups.values())) == sorted((*LEDGER, *AFTER))
     groups["in some answers, or on some prompts; 1 k in the others"] = PARTLY
+    for kind, values in STRENGTHS.items():
+        strengths = [Shape(kind, value).name for value in values]
+        groups[f"{kind}, paid for, before an unpaid shape is named"] = strengths
     said = "".join(f"\n- **{head}**: {'; '.join(names)}.\n" for head, names in groups.items())
     page = Path(__file__).parents[2] / "docs" / "kept.md"
     text = page.read_text(encoding="utf-8")

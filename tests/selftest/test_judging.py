@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from nafaudit.core.finding import Kept
+from nafaudit.core.finding import Fault, Kept
 from nafaudit.core.promise import Promise
-from nafaudit.mechanisms.reference import AnchoredDecoder
+from nafaudit.mechanisms.reference import AnchoredDecoder, ReferenceRow
 from nafaudit.protocols import Law
 from nafaudit.selftest import careful
-from nafaudit.selftest.battery import AuditAnswer, audit, examine
+from nafaudit.selftest.battery import AuditAnswer, AuditedOutput, audit, examine
 from nafaudit.selftest.faults import accounts, banks, sampling, serving
 from nafaudit.selftest.faults.tools import shown, silent
 from nafaudit.selftest.power import BATCH, AuditSetup
@@ -210,6 +210,36 @@ def test_draws_that_are_shared_accuse_nobody_of_spending() -> None:
         found = judged(shows)
         assert found.overall.why.startswith("sampling: ")
         assert not any(name.startswith("budget: ") for name in found.by)
+
+
+class OneStream(careful.Arithmetic):
+    """Is sound answer by answer, and draws every answer with the same noise."""
+
+    def draw(self, row: ReferenceRow, law: Law) -> int:
+        noise = np.random.default_rng([1, row.step]).gumbel(size=len(law))
+        return int(np.argmax(law + noise))
+
+
+def test_a_rule_that_is_not_known_and_shares_its_draws_is_not_said_to_overspend() -> None:
+    """Evidence of answers that depend on each other may not be multiplied, whatever the law."""
+    for seed in (0, 1):
+        found = judged(silent(OneStream), AuditSetup(sizes=(60,)), seed=seed)
+        assert not any(name.startswith("budget: ") for name in found.by)
+
+
+def test_tokens_of_a_decoder_that_lost_outputs_refute_nothing() -> None:
+    """The answers that came were chosen, by a time limit say; what is shown is arithmetic."""
+    world = SETUP.world(4)
+    (asked,) = SETUP.stages(toy_prompts(world, 4, SETUP.prompts), 4)
+    for kind, verdict in (
+        (silent(banks.TwiceTheBudget), Kept.INCONCLUSIVE),
+        (banks.TwiceTheBudget, Kept.VIOLATED),
+    ):
+        outputs = kind(world).decode([one.request for one in asked])
+        found = examine(world, asked, outputs)
+        lost = Fault("hang", "no answer", found[0].key, lost=True)
+        found[0] = AuditedOutput(found[0].key, (lost,))
+        assert audit(world, found, SETUP.length).overall.verdict == verdict
 
 
 def test_what_a_silent_decoder_spends_is_not_said_under_eq_1() -> None:

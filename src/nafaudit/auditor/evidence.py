@@ -26,7 +26,8 @@ from scipy.special import logsumexp, ndtr
 
 from nafaudit.auditor.family import AFTER_SOLVE, GEOMETRIC, Answers, Followed
 from nafaudit.auditor.sampler import shared_noise_p
-from nafaudit.core.promise import ACCUSED_AT
+from nafaudit.core.finding import replayed_tolerance
+from nafaudit.core.promise import ACCUSED_AT, MEANS_LEVEL
 from nafaudit.stats.betting import lower_rows
 from nafaudit.stats.certificate import log_cap
 
@@ -36,7 +37,9 @@ LEVEL = ACCUSED_AT
 """How often an audit of a decoder whose law is listed may accuse it wrongly."""
 SHARES = {"laws": 0.6, "certificate": 0.1, "claims": 0.1, "safe": 0.1, "repeats": 0.1}
 """How the level is split: the confidence set; the certificate; tests of the tokens against what is
-claimed, over all arms; against the safe model at k = 0; and of answers that repeat each other."""
+claimed, over all arms; against the safe model at k = 0; and of answers that repeat each other.
+Under Eq. 1 there is no certificate, and bounds of means of prompts have its share: half of it
+where totals are shown, half where they are those of laws that fit (`MEANS_LEVEL` each)."""
 LOOKS = (60, 120, 240)
 """Answers per budget after which laws are put out, in an order fixed before; no more are read."""
 FITS = 2.3
@@ -74,8 +77,12 @@ _BETS = {
 
 
 def out_at() -> float:
-    """Returns the nats at which a law is out."""
-    return -math.log(LEVEL * SHARES["laws"])
+    """Returns the nats at which a law is out.
+
+    An accusation comes of the second group of the family or, if shapes that are paid for are
+    looked at too, of the third: each has half of the share.
+    """
+    return -math.log(LEVEL * SHARES["laws"] / 2)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,12 +94,14 @@ class Evidence:
         laws: The family along it.
         unpaid: Steps at which nothing is granted yet [answers, steps].
         binding: Steps at which the promised ledger serves a mixture.
+        slack: What sums and single charges of a law that is shown may be off by; empty if none is.
     """
 
     answers: Answers
     laws: Followed
     unpaid: NDArray[np.bool_]
     binding: NDArray[np.bool_]
+    slack: tuple[float, ...] = ()
 
     @staticmethod
     def of(answers: Answers, laws: Followed) -> Evidence:
@@ -120,7 +129,8 @@ class Evidence:
         some = np.flatnonzero(chosen)
         columns = (getattr(self.laws, n)[:, some] for n in ("logp", "theta", "charge"))
         laws = Followed(self.laws.names, *columns)
-        return Evidence(self.answers.some(some), laws, self.unpaid[some], self.binding[some])
+        kept = self.unpaid[some], self.binding[some]
+        return Evidence(self.answers.some(some), laws, *kept, self.slack)
 
     def without(self, names: Collection[str]) -> Evidence:
         """Returns the same answers with some laws left out."""
@@ -157,7 +167,7 @@ class Evidence:
         Eq. 1 itself is about the mean total of each prompt, whatever its prefixes cost.
 
         Args:
-            surely: True for lower confidence limits of the means, at `LEVEL` over all prompts.
+            surely: True for lower confidence limits of the means, at their share of the level.
         """
         answers, totals = self.answers, self.laws.totals()
         groups = {(k, p) for k, p in zip(answers.k.tolist(), answers.prompt.tolist(), strict=True)}
@@ -166,7 +176,7 @@ class Evidence:
             rows = (answers.k == k) & (answers.prompt == prompt)
             limit = np.maximum(0.0, k * answers.limit - answers.debt[rows][0])
             here = totals[:, rows]
-            level = LEVEL / len(groups)
+            level = MEANS_LEVEL / len(groups)
             means = lower_rows(here, math.inf, level) if surely else here.mean(axis=1)
             share = (means - limit) / (k * answers.limit)
             nats = np.where(share > worst, means - limit, nats)
@@ -177,7 +187,14 @@ class Evidence:
     def breaks(self) -> NDArray[np.bool_]:
         """Which laws exceed a grant at some prefix by more than rounding [laws]."""
         grants = self.answers.grants
-        over = np.cumsum(self.laws.charge, axis=-1) - grants > _SLACK + _RELATIVE * grants
+        slack = np.repeat((_SLACK + _RELATIVE * grants)[None], len(self.laws.names), axis=0)
+        if CLAIMED in self.laws.names and self.slack:
+            # What is shown is as exact as the decoder computes.
+            at = self.laws.names.index(CLAIMED)
+            slack[at] = np.maximum(slack[at], replayed_tolerance(grants, *self.slack))
+        # A charge that is no number keeps no budget.
+        charge = np.nan_to_num(self.laws.charge, nan=np.inf, posinf=np.inf)
+        over = np.cumsum(charge, axis=-1) - grants > slack
         return np.asarray((over & self.answers.alive).any(axis=(1, 2)))
 
 
@@ -235,7 +252,8 @@ class _Bets:
         alive = answers.alive
         self._limit = answers.limit
         # Only tokens that there are, side by side [laws, tokens].
-        self._logp = np.clip(laws.logp[:, alive], -_MOST_GAIN, None)
+        known = np.nan_to_num(laws.logp[:, alive], nan=-_MOST_GAIN)
+        self._logp = np.clip(known, -_MOST_GAIN, None)
         state = np.where(evidence.unpaid, 0, np.where(evidence.binding, 1, 2))[alive]
         answer, step = np.nonzero(alive)
         number = np.unique(answers.k, return_inverse=True)[1][answer]
@@ -341,23 +359,36 @@ def _windows(places: Array, steps: int) -> Array:
     return np.stack(found)
 
 
+# Tokens on which a test of shared noise needs to look.
+_LEAN_TOKENS = 100
+
+
 def shared_noise(evidence: Evidence, law: str) -> float:
     """Tests whether answers lean the same way at the same steps; returns about a p-value.
 
     What leans is log p_risky / p_safe of the token, standardised by a law that fits. Its
     distribution is taken to be normal, so that this accuses nobody: it only keeps evidence from
-    being multiplied.
+    being multiplied. While the debt is owed every decoder that keeps its budget draws from the safe
+    model, so that these steps can be looked at whatever the law.
 
     Args:
         evidence: The answers and the family.
-        law: Name of a law that fits; 1 if it is no geometric mixture, which cannot be tested so.
+        law: Name of a law that fits; if it is no geometric mixture, only unpaid steps are looked
+            at.
+
+    Returns:
+        About a p-value; NaN where there are too few steps to tell.
     """
     answers, laws = evidence.answers, evidence.laws
-    if law not in GEOMETRIC:
-        return 1.0
-    theta, alive = laws.theta[laws.names.index(law)], answers.alive
+    alive = answers.alive
+    if law in GEOMETRIC:
+        theta = laws.theta[laws.names.index(law)]
+    else:
+        theta, alive = np.zeros(alive.shape), alive & evidence.unpaid
     ratio = answers.stacked("risky") - answers.stacked("safe")
     usable = np.isfinite(ratio[alive])
+    if usable.sum() < _LEAN_TOKENS:
+        return math.nan
     mean, spread = answers.moments(alive, usable, theta[alive][usable])
     # A law with hardly a choice says nothing of the noise.
     choice = spread > _LEAST_SPREAD
@@ -420,6 +451,7 @@ def _some_prompts(
     logp, believed = np.empty_like(laws.logp[base]), np.empty(len(answers))
     for prompt in np.unique(answers.prompt):
         rows = np.flatnonzero(answers.prompt == prompt)
+        rows = rows[np.argsort(answers.rank[rows], kind="stable")]
         belief = np.array([share])
         for row in rows:
             one, other_ = laws.logp[base, row : row + 1], laws.logp[other, row : row + 1]
@@ -697,6 +729,7 @@ def _certified(evidence: Evidence) -> tuple[float, Array]:
     good r. Where nothing is granted q is p_s, and r / p_s has the mean 1.
     """
     answers = evidence.answers
+    order = np.argsort(answers.rank, kind="stable")
     ratio = np.cumsum(evidence.laws.logp - _safe(evidence), axis=-1)
     ratio = np.where(np.isnan(ratio), -np.inf, ratio)
     lengths, debt = answers.lengths, np.maximum(0.0, answers.debt * (1 - _DEBT_SLACK) - _DEBT_SLACK)
@@ -707,7 +740,7 @@ def _certified(evidence: Evidence) -> tuple[float, Array]:
         free = np.floor(np.minimum(debt / answers.k + counted, answers.limit))
         limit = np.maximum(0.0, free * answers.k - debt)
         steps = np.minimum(lengths, free).astype(int)
-        gains = _learned(ratio, steps)
+        gains = _learned(ratio, steps, order)
         if math.isinf(counted):
             whole = gains
         bets = np.zeros((len(answers), _STAKES.size))
@@ -718,10 +751,10 @@ def _certified(evidence: Evidence) -> tuple[float, Array]:
                 bets[a] = np.logaddexp(np.log1p(-_STAKES), np.log(_STAKES) + gains[a])
             else:
                 bets[a] = np.log1p(_STAKES * (_floored(gains[a]) - limit[a]) / (limit[a] + _LOSS))
-        paths.append(np.cumsum(bets, axis=0))
+        paths.append(np.cumsum(bets[order], axis=0))
     # A few odd answers must not decide alone which bet is right: all are kept.
     joint = logsumexp(np.concatenate(paths, axis=1), axis=1) - math.log(len(paths) * _STAKES.size)
-    return max(0.0, float(joint.max(initial=0.0))), whole
+    return max(0.0, float(np.nan_to_num(joint).max(initial=0.0))), whole
 
 
 def copies(evidence: Evidence, tokens: Sequence[NDArray[np.integer]]) -> float:
@@ -778,21 +811,22 @@ def _safe(evidence: Evidence) -> Array:
     return np.asarray(evidence.laws.logp[evidence.laws.names.index("the safe model alone")])
 
 
-def _learned(ratio: Array, steps: NDArray[np.integer]) -> Array:
+def _learned(ratio: Array, steps: NDArray[np.integer], order: NDArray[np.integer]) -> Array:
     """Returns log r / p_s of beginnings under a mixture of all laws, learned answer by answer.
 
     Args:
         ratio: Running log q / p_s [laws, answers, steps].
         steps: How many tokens of each answer count.
+        order: In which the answers are learned from.
     """
     weights = np.zeros(len(ratio))
     found = np.zeros(ratio.shape[1])
-    for a, count in enumerate(steps.tolist()):
-        if not count:
+    for a in order.tolist():
+        if not (count := int(steps[a])):
             continue
-        gains = ratio[:, a, count - 1]
+        gains = np.clip(ratio[:, a, count - 1], -_MOST_GAIN, _MOST_GAIN)
         found[a] = _log_sum(weights + gains) - _log_sum(weights)
-        weights = weights + np.maximum(gains, -700.0)
+        weights = weights + gains
         weights -= weights.max()
     return found
 

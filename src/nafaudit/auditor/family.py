@@ -543,6 +543,8 @@ class _Step:
                 _curve(np.log(np.maximum(share, 1e-30)), np.log(SHARES[1:]), cost, steep, at)
             )
         found = np.where(share < SHARES[1], self._mixed[:, 1] * (share / SHARES[1]) ** 2, found)
+        # Where the safe law forbids what the risky one serves, even the slope is infinite.
+        found = np.where(share <= 0, 0.0, found)
         return np.asarray(np.where(share >= 1, self.cost, found))
 
     def mixed_logp(self, share: Array) -> Array:
@@ -759,7 +761,7 @@ AFTER = (
 """Names of the second group: shapes that the ledger knows nothing of, then those that it pays."""
 AFTER_SOLVE = frozenset(AFTER[: -len(COMMON)])
 """The first kind of these: something acts after the solve, and nobody pays for it."""
-_STRENGTHS: Mapping[str, tuple[float, ...]] = {
+STRENGTHS: Mapping[str, tuple[float, ...]] = {
     "temperature": (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.05, 1.1, 1.15, 1.2, 1.3, 1.5),
     "greedy": (0.02, 0.05, 0.1, 0.15, 0.2, 0.3, 0.5, 0.999),
     "top-p": (0.8, 0.85, 0.9, 0.925, 0.95, 0.97, 0.98, 0.99, 0.995),
@@ -767,6 +769,7 @@ _STRENGTHS: Mapping[str, tuple[float, ...]] = {
     "min-p": (0.01, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15),
     "penalty": (1.05, 1.1, 1.15, 1.2, 1.25, 1.3, 1.5),
 }
+"""Strengths at which a shape may be paid for: the third group of the family."""
 # Shapes that look alike: what sharpens, and what cuts off.
 _ALIKE = (("temperature", "greedy", "min-p", "top-k", "top-p"), ("penalty",))
 
@@ -783,7 +786,7 @@ def paid_twins(names: Iterable[str]) -> tuple[Shape, ...]:
         for kinds in _ALIKE
         if left & set(kinds)
         for kind in kinds
-        for strength in _STRENGTHS[kind]
+        for strength in STRENGTHS[kind]
     )
 
 

@@ -260,6 +260,7 @@ class SpendAudit:
         keeps_prefixes: False where only the mean total of a prompt is promised (Eq. 1).
         without: Names of known laws that are left out, to see what becomes of a decoder whose law
             is not known.
+        lost: True if outputs never came: those that did were chosen, so that tokens refute nothing.
     """
 
     levels: Levels
@@ -269,6 +270,7 @@ class SpendAudit:
     batch: int = 32
     keeps_prefixes: bool = True
     without: frozenset[str] = frozenset()
+    lost: bool = False
     answers: dict[Key, _Answer] = field(default_factory=dict)
 
     def add(self, claimed: Trajectory, replayed: Replayed, shown: Shown, seen: Seen) -> None:
@@ -297,7 +299,7 @@ class SpendAudit:
         doubted = any(one.contradicts for arm, one in read.items() if not is_baseline(arm.k))
         for arm, claims in read.items():
             # At k = inf nothing is promised that could be refuted.
-            if claims.refuted is not None and not math.isinf(arm.k):
+            if claims.refuted is not None and not math.isinf(arm.k) and not self.lost:
                 found.append(ArmFinding(arm, claims.refuted))
             if claims.shared is not None:
                 noted = replace(
@@ -310,7 +312,8 @@ class SpendAudit:
                 open_.add(arm)
             elif (stated := _states_overspend(arms[arm], self.levels)) is not None:
                 found.append(ArmFinding(arm, stated))
-            failed, _ = _judge_tests(promised.get(arm, ())) if arm.k == 0 else (None, None)
+            tested = promised.get(arm, ()) if arm.k == 0 and not self.lost else ()
+            failed, _ = _judge_tests(tested)
             if failed is not None and failed.check == _REPEATS:
                 text = f"at k = 0 its answers share their draws: {failed.text}"
                 found.append(ArmFinding(arm, replace(failed, check="sampling: copies", text=text)))
@@ -330,11 +333,13 @@ class SpendAudit:
             return Judged(found, books, spent, None, open_)
         # Where everything is shown, and what is shown overspends, nothing is left to be found out.
         settled = self.keeps_prefixes and spent.overspent > 0 and open_ >= set(audited)
+        shared = next((one.shared.text for one in read.values() if one.shared is not None), "")
+        doubtful = _doubtful(promised, audited)
         tokens = self._of_tokens(
-            evidence, None if settled else look, doubtful=_doubtful(promised, audited)
+            evidence, None if settled else look, doubtful=doubtful, shared=shared
         )
         for arm in audited:
-            said = [] if settled else tokens.accusations(arm.k)
+            said = [] if settled or self.lost else tokens.accusations(arm.k)
             found += [ArmFinding(arm, one) for one in said]
         for arm in audited:
             partly = not read[arm].prices and any(one.shown.partly for one in arms[arm])
@@ -409,6 +414,8 @@ class SpendAudit:
         evidence = with_parts(Evidence.of(answers, follow(answers, LEDGERS)))
         if open_:
             evidence = with_law(evidence, self._claimed_law(evidence, open_))
+            slack = self.levels["spend"].fail, self.levels["charge"].fail
+            evidence = replace(evidence, slack=slack)
         return evidence
 
     def _claimed_law(self, evidence: Evidence, open_: set[Arm]) -> Followed:
@@ -424,7 +431,7 @@ class SpendAudit:
         return Followed((CLAIMED,), logp[None], laws.theta[base][None], charge[None])
 
     def _of_tokens(
-        self, evidence: Evidence, look: SecondLook | None, *, doubtful: bool
+        self, evidence: Evidence, look: SecondLook | None, *, doubtful: bool, shared: str
     ) -> TokenEvidence:
         """Judges by the tokens.
 
@@ -433,7 +440,11 @@ class SpendAudit:
             look: Computes the second group; None if nothing depends on it.
             doubtful: True if the tokens may not be draws of the promised law, by tests that see
                 more than ledgers do: then the second group is looked at in any case.
+            shared: Why its draws depend on each other by the laws that it shows; empty if they
+                seem not to.
         """
+        # Its bets are on the first group alone, whatever is looked at later.
+        first = evidence
         fit = self._fit(evidence)
         if look is not None and (doubtful or fit.reason != Reason.KEEPS):
             evidence = self._with_after(evidence, look)
@@ -441,17 +452,16 @@ class SpendAudit:
             if twins := paid_twins(name for name, _ in fit.left if name in AFTER_SOLVE):
                 evidence = self._with_after(evidence, look, twins)
                 fit = self._fit(evidence)
-        # Whether draws are independent can be told by a law that fits; without one nothing follows.
-        dependent = self._dependence(evidence, fit.best) if fit.best else ""
+        # Whether draws are independent is told by a law that fits, or while the debt is owed.
+        dependent = shared or self._dependence(evidence, fit.best)
         if dependent:
             fit = self._fit(evidence, independent=False)
-        sure = Certificate(0.0, fires=False)
+        sure, repeated = Certificate(0.0, fires=False), 0.0
         if self.keeps_prefixes:
-            sure = certificate(evidence)
-            if dependent:  # all that it says is of independent answers
-                sure = Certificate(0.0, fires=False)
-        tokens = [self.answers[key].claimed.steps.token for key in evidence.answers.keys]
-        repeated = copies(evidence, tokens)
+            if not dependent:  # all that it says is of independent answers
+                sure = certificate(first)
+            tokens = [self.answers[key].claimed.steps.token for key in evidence.answers.keys]
+            repeated = copies(evidence, tokens)
         asked = self.keeps_prefixes and fit.reason == Reason.KEEPS
         seen = smallest_seen(evidence) if asked else math.nan
         return TokenEvidence(evidence, fit, sure, repeated, dependent, seen)
@@ -498,7 +508,11 @@ class SpendAudit:
             )
         if (p := shared_noise(evidence, best)) <= level:
             return f"answers lean the same way at the same steps (p = {max(p, 1e-300):.2g})"
-        return ""
+        # Without a law that fits, and where nothing is owed, it cannot be told.
+        return _UNTESTED if math.isnan(p) and not best else ""
+
+
+_UNTESTED = "too few tokens tell whether its answers were drawn independently"
 
 
 def _doubtful(promised: Mapping[Arm, Sequence[Finding]], audited: Sequence[Arm]) -> bool:
@@ -691,7 +705,7 @@ class TokenEvidence:
         }
         verdict = CheckWord.INFO if shown else words[self.fit.reason]
         said = self._fit_finding(TOKENS, verdict)
-        if self.dependent and not shown:
+        if self.dependent not in ("", _UNTESTED) and not shown:
             text = f"sampling: {self.dependent}: its draws are not independent, so they show little"
             said = replace(said, verdict=Kept.INCONCLUSIVE, text=text)
         # What is shown needs no law that fits; that there is none is no fault of its tokens.

@@ -32,6 +32,7 @@ from nafaudit.auditor.replay import ReplayTask, replay_texts
 from nafaudit.auditor.sampler import ALPHA, INDEPENDENCE, SamplerTests, StepScores, joined
 from nafaudit.auditor.spend import (
     GEOMETRIC,
+    Judged,
     Seen,
     Shown,
     SpendAudit,
@@ -64,6 +65,7 @@ from nafaudit.models.pair import Pair
 from nafaudit.protocols import Mechanism, Served
 from nafaudit.store.artifacts import (
     OTHER_PROMISE,
+    TOKENS,
     ArmFinding,
     Verification,
     read_verification,
@@ -258,6 +260,7 @@ class _Verifier:
         by_spend = known and self.held_to in (Promise.BANKED, Promise.K_NAF)
         usual = SCORED_OWN if self.own else LOOKS[-1] if by_spend else SCORED_FOREIGN
         most = usual if options.scored is None else options.scored
+        most = min(most, LOOKS[-1]) if by_spend else most
         # The first trajectories of each arm, from as many prompts as there are.
         members: dict[Arm, list[Key]] = {}
         # Rows that share their draws are one sample: only the first of each batch is tested.
@@ -267,7 +270,9 @@ class _Verifier:
         self._scored = {key for each in members.values() for key in each[:most]}
         arms = sorted({key.arm for key in self._scored})
         nothing = sum(arm.k == 0 for arm in arms)
-        alpha = {arm: ALPHA / len(arms) for arm in arms}
+        # Where conformity is demanded, the known laws have their share of the level too.
+        whole = ALPHA * (1 - SHARES["laws"]) if known and not self.own and not by_spend else ALPHA
+        alpha = {arm: whole / len(arms) for arm in arms}
         if by_spend:  # then only those of the safe model alone accuse
             alpha |= {arm: LEVEL * SHARES["safe"] / nothing for arm in arms if arm.k == 0}
         self._tests = {arm: SamplerTests(list(ALTERNATIVES), alpha[arm]) for arm in arms}
@@ -333,6 +338,7 @@ class _Verifier:
                     self.limit,
                     self._place,
                     keeps_prefixes=self.held_to != Promise.K_NAF,
+                    lost=any(fault.lost for fault in self._faults),
                 )
             self._comparison = ClaimComparison(
                 found,
@@ -467,6 +473,7 @@ class _Verifier:
                 if self._boxed:
                     self._truth = self._spending.truths(judged.open)
             elif judged.tokens is not None:
+                found += _unlike(found, judged, conforms)
                 found += _explained(found, judged.tokens)
             found += [ArmFinding(None, conforms)]
         found += self._counted(self._comparison)
@@ -514,7 +521,9 @@ class _Verifier:
 
     def _count(self, comparison: ClaimComparison, claimed: Trajectory, second: Replayed) -> None:
         """Judges an output by both counts of the debt, with the measure of the verdict."""
-        if second.other_debt is None:
+        shown = self._shown[claimed.key]
+        # Charges by both counts are those at geometric weights.
+        if second.other_debt is None or shown.laws is not None or shown.family != GEOMETRIC:
             return
         verified = {"deviation": comparison.deviation}
         context = replace(self._context, verified=verified)
@@ -592,9 +601,19 @@ class _Verifier:
 def _of_log(one: ArmFinding) -> ArmFinding:
     """Returns a finding about a log: wrong books refute it, as its verdict rests on them."""
     finding = one.finding
-    if finding.check.startswith("bookkeeping: ") and finding.verdict == CheckWord.SUSPECT:
+    # Probabilities that contradict a weight are of another reading of that weight.
+    books = finding.check.startswith("bookkeeping: ") and finding.check != "bookkeeping: served"
+    if books and finding.verdict == CheckWord.SUSPECT:
         return ArmFinding(one.arm, replace(finding, verdict=CheckWord.FAILED))
     return one
+
+
+def _unlike(found: Sequence[ArmFinding], judged: Judged, conforms: Finding) -> list[ArmFinding]:
+    """Says of a decoder that is to be the promised mechanism that the joint test excludes it."""
+    if conforms.value or any(one.finding.verdict == CheckWord.FAILED for one in found):
+        return []
+    told = replace(conforms, check="sampling: conformity", verdict=CheckWord.FAILED)
+    return [ArmFinding(one.arm, told) for one in judged.accused if one.finding.check == TOKENS]
 
 
 def _explained(found: Sequence[ArmFinding], tokens: TokenEvidence) -> list[ArmFinding]:

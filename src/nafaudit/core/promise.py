@@ -32,6 +32,8 @@ PROMISES = tuple(str(one) for one in Promise)
 
 ACCUSED_AT = 1e-3
 """How often an audit of a sound decoder may accuse it, by chance."""
+MEANS_LEVEL = ACCUSED_AT / 20
+"""What of that the bounds of means of prompts have, where only these are promised (Eq. 1)."""
 
 _SAID = {
     Promise.BANKED: "no prefix of an answer spends more than (t+1) k, less the debt of its prompt",

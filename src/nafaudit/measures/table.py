@@ -15,7 +15,7 @@ import pyarrow as pa
 from nafaudit.core.errors import StoreError
 from nafaudit.core.finding import Kept, Witness
 from nafaudit.core.ledger import is_baseline
-from nafaudit.core.promise import ACCUSED_AT, Promise
+from nafaudit.core.promise import MEANS_LEVEL, Promise
 from nafaudit.core.trajectory import STEP_TYPES, Arm, Key, Steps, Trajectory
 from nafaudit.measures.batch import measure_batch
 from nafaudit.measures.context import RunContext
@@ -299,7 +299,7 @@ def prompt_means(rows: Iterable[Measure], context: RunContext) -> list[PromptMea
         if math.isnan(context.promised(arm.k)):
             continue
         spends = np.maximum([row.spend for row in group], 0.0)
-        lower = float(lower_rows(spends[None, :], math.inf, ACCUSED_AT / len(groups))[0])
+        lower = float(lower_rows(spends[None, :], math.inf, MEANS_LEVEL / len(groups))[0])
         # Where nothing may be spent, anything is more, as no total is below 0.
         lower = float(spends.mean()) if not limit else lower
         found.append(PromptMean(tuple(group), float(spends.mean()), limit, lower))

@@ -287,7 +287,7 @@ def audit(
     tolerances = levels({}, foreign=True)
     spending = SpendAudit(
         tolerances, world.stops, limit, places.__getitem__, keeps_prefixes=promise != Promise.K_NAF,
-        without=without,
+        without=without, lost=any(fault.lost for one in outputs for fault in one.faults),
     )  # fmt: skip
     claims = ClaimComparison(tolerances, world.stops, limit, own=False)
     tests: dict[Arm, SamplerTests] = {}
