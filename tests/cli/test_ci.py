@@ -132,7 +132,7 @@ def test_thresholds_decide_the_answer(
         ("own", ("--min-executions", 1000), "INCONCLUSIVE", 3),
         ("attack", (), "INCONCLUSIVE", 3),
         ("attack", ("--fail-on", "suspect"), "INCONCLUSIVE", 3),
-        ("attack", ("--fail-on", "idle"), "IDLE", 1),
+        ("attack", ("--fail-on", "idle"), "INCONCLUSIVE", 3),  # two answers of a budget
         ("attack", ("--fail-on", "vacuous,idle"), "VACUOUS", 1),
         # How a log was read is no doubt about it.
         ("log", ("--max-new-tokens", 100, "--fail-on", "suspect"), "WITHIN", 0),

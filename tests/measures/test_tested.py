@@ -83,6 +83,11 @@ def test_weights_that_are_missing_and_few_answers_leave_it_open() -> None:
     assert Limited.of(Measures.of(few, FOREIGN), Arm("anchored", 0.0)).verdict == Tested.UNKNOWN
 
 
+def test_totals_alone_tell_nothing() -> None:
+    rows = [trajectory(Key(f"p{n}", "anchored", 1.0, 0), [], theta=[]) for n in range(20)]
+    assert limited(rows, FOREIGN).verdict == Tested.UNKNOWN
+
+
 def test_one_in_twenty_is_enough() -> None:
     assert judge_tested(round(1000 * ACTIVE_SHARE), 1000) == Tested.ACTIVE
     assert judge_tested(round(1000 * ACTIVE_SHARE) - 1, 1000) == Tested.IDLE
@@ -109,7 +114,7 @@ def test_copies_are_counted_beside_those_of_the_risky_model_alone() -> None:
     other = replace(context, logged=replace(context.logged, texts=turned))
     again = Copies.of(Measures.of(rows, other), ARM)
     assert (again.lower, again.upper) == pytest.approx((-found.upper, -found.lower))
-    assert "difference -50 points in the mean of prompts, 95% interval -" in found.text
+    assert "of the risky model alone 24 of 40 (-50 points, 95% interval -" in found.text
 
 
 def test_without_a_reference_nothing_is_said_of_copies() -> None:

@@ -115,7 +115,6 @@ def test_verdicts_are_visible_in_words(browser: Browser, page_path: Path) -> Non
             text = cards.nth(index).inner_text()
             for word in (
                 "WITHIN",
-                "ACTIVE",
                 "UNKNOWN",
                 "Was the promise kept?",
                 "What is it worth",

@@ -542,7 +542,8 @@ class _Step:
             found = np.exp(
                 _curve(np.log(np.maximum(share, 1e-30)), np.log(SHARES[1:]), cost, steep, at)
             )
-        found = np.where(share < SHARES[1], self._mixed[:, 1] * (share / SHARES[1]) ** 2, found)
+            small = self._mixed[:, 1] * (share / SHARES[1]) ** 2
+        found = np.where(share < SHARES[1], small, found)
         # Where the safe law forbids what the risky one serves, even the slope is infinite.
         found = np.where(share <= 0, 0.0, found)
         return np.asarray(np.where(share >= 1, self.cost, found))
@@ -613,7 +614,8 @@ def _follow(answers: Answers, laws: Sequence[Ledger]) -> Followed:
     book = np.array([law.book for law in laws])
     rule = np.array([law.rule for law in laws])
     debts = np.stack([answers.debts.get(law.debt, answers.debt) for law in laws])
-    debts = np.maximum(debts, -np.inf) * owed
+    # A prompt that the safe model forbids owes without end, but nothing of no debt.
+    debts = np.where(owed == 0, 0.0, debts * np.where(owed == 0, 1.0, owed))
     k = answers.k[None, :] * budget
     booked, pending = np.zeros((len(laws), count)), np.zeros((len(laws), count))
     granted = np.zeros_like(booked)
@@ -638,7 +640,9 @@ def _follow(answers: Answers, laws: Sequence[Ledger]) -> Followed:
             leader = first_[member.argmax(axis=1)]
             taken[at], owes[at] = booked[at, leader], debts[at, leader]
         granted = (step + 1 + ahead) * k - owes
-        allowance = np.maximum(0.0, granted - taken)
+        with np.errstate(invalid="ignore"):
+            # Where debt and spend are both without end, nothing is granted.
+            allowance = np.nan_to_num(np.maximum(0.0, granted - taken), nan=0.0, posinf=np.inf)
         allowance = np.where(banks, allowance, np.minimum(allowance, k))
         weight = np.zeros_like(allowance)
         weight[geometric] = here.weight(solve[geometric] * allowance[geometric])

@@ -72,7 +72,7 @@ class Limited:
         if common:
             limited = sum(row.digest != risky[_unit(row)].digest for row in counted)
             by = "draws"
-        elif counted and not any(row.unweighted for row in counted):
+        elif counted and all(row.length and not row.unweighted for row in counted):
             # Without common draws equal texts are chance.
             limited = sum(row.forced + row.active > row.opening for row in counted)
             by = "steps"
@@ -88,15 +88,15 @@ class Limited:
     @property
     def text(self) -> str:
         """Says it."""
-        whose = " to prompts with a reference" if self.referenced else ""
+        whose = " that have a reference" if self.referenced else ""
         if not self.by:
             if not self.counted:
                 return "no answer under a budget is recorded"
             return f"what limited {self.counted} answers{whose} is not recorded"
-        why = "a step that the debt did not force served something else than the risky model"
+        why = "a step that the debt did not force was not the risky model's"
         if self.by == "draws":
-            why = "with the same draws the risky model alone wrote something else"
-        return f"{self.limited} of {self.counted} answers{whose} are limited: {why}"
+            why = "with the same draws the risky model alone wrote another"
+        return f"{self.limited} of {self.counted} answers{whose} were limited: {why}"
 
 
 @dataclass(frozen=True)
@@ -158,13 +158,13 @@ class Copies:
         """Says it; empty if nothing is known."""
         if not self.scored:
             return ""
-        said = f"{self.copied} of {self.scored} answers copy 20 words or more of their reference"
+        said = f"{self.copied} of {self.scored} copy 20 words or more of it"
         if self.risky_scored:
             said += f", of the risky model alone {self.risky} of {self.risky_scored}"
         if not math.isnan(self.difference):
             said += (
-                f" (difference {100 * self.difference:+.0f} points in the mean of prompts, 95% "
-                f"interval {100 * self.lower:+.0f} to {100 * self.upper:+.0f})"
+                f" ({100 * self.difference:+.0f} points, 95% interval {100 * self.lower:+.0f} to "
+                f"{100 * self.upper:+.0f})"
             )
         return said
 

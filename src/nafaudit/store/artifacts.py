@@ -240,6 +240,8 @@ class Verification:
             why = "the claims and the tokens fit the promise as far as replayed"
         if silent:
             why = "nothing is claimed, and the tokens fit the promise as far as replayed"
+        if self.unfinished and self.truth:
+            why = "outputs are missing, so that those which came were chosen, and decide nothing"
         if self.unfinished:
             return Overall(Kept.INCONCLUSIVE, why, 3)
         for one in self.findings:

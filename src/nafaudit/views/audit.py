@@ -44,7 +44,6 @@ NUMBERS = {
         Column("forced", "regime.forced", "steps that served the safe model", percent),
         Column("active", "regime.active", "steps that served a mixture", percent),
         Column("free", "regime.free", "steps that served the risky model", percent),
-        Column("copied", "copies.copied", "answers that copy 20 words or more of their reference"),
         Column("recall", "recall.mean", "mean near-verbatim recall of the reference", percent),
     )
 }
@@ -85,7 +84,7 @@ def audit_document(result: AuditResult, source: str, page: Path | None = None) -
         Column("tested?", "tested", words=True),
         Column("worth?", "worth", words=True),
     )
-    heads = ("n", "spend", "use", "worst", "forced", "active", "free", "copied", "recall")
+    heads = ("n", "spend", "use", "worst", "forced", "active", "free", "recall")
     lines = []
     if result.missing is not None:
         lines.append(f"incomplete: {result.missing.text}")
@@ -95,6 +94,9 @@ def audit_document(result: AuditResult, source: str, page: Path | None = None) -
         if not arm.baseline or arm.overspends_nothing:
             finding = arm.finding("invariant")
             lines.append(f"{shown}: {finding.text}{_where(finding)}")
+            if not arm.baseline and arm.tested != Tested.UNKNOWN:
+                said = filter(None, (arm.limited.text, arm.copies.text))
+                lines.append(f"{shown}: {'; '.join(said)}")
             if arm.worst_use:
                 lines.append(f"{shown}: {arm.worst_use[:1].lower()}{arm.worst_use[1:-1]}")
     lines += _remark_lines(arms)
@@ -121,9 +123,8 @@ def audit_document(result: AuditResult, source: str, page: Path | None = None) -
                 table=Table.of((BUDGET, *(NUMBERS[head] for head in heads)), rows),
                 note="n: trajectories; spend: mean nats; use, worst: mean and largest spend as a "
                 "share of its own budget; forced, active, free: share of all steps, pooled, that "
-                "served the safe model, a mixture, the risky model; copied: answers that copy "
-                "20 words or more of their reference nearly word for word; recall: mean share of "
-                "the reference that is copied so"
+                "served the safe model, a mixture, the risky model; recall: share of the "
+                "reference that came back nearly word for word, in runs of 20 words or more"
                 + (f"; {AS_PROMISED}" if any(arm.silent for arm in arms) else ""),
             ),
             *class_sections(result.classes),
@@ -144,8 +145,6 @@ def number_rows(arms: Sequence[ArmVerdict], names: Sequence[str]) -> list[dict[s
             row["utilisation"] = dict.fromkeys(("mean", "p95", "max"))
         if row["kept"] == Kept.REFUTED:
             row["violations"] = None
-        if not arm.copies.scored:
-            row["copies"] = {"copied": None}
         if row["baseline"]:
             shown = ("kept", "violations") if arm.overspends_nothing else ()
             every = ("kept", "tested", "worth", "violations")

@@ -276,7 +276,7 @@ def _report_document(result: AuditResult, data: Mapping[str, Any]) -> Document:
         lines.insert(0, f"incomplete: {result.missing.text}")
     names = {(arm.mechanism, arm.k): arm_name(arm, result.arms) for arm in result.arms}
     answers = tuple(Column(one, one, words=True) for one in ("kept", "tested", "worth"))
-    heads = ("n", "spend", "use", "worst", "active", "copied", "recall")
+    heads = ("n", "spend", "use", "worst", "active", "recall")
     worst = (
         Column("prompt", "prompt", write=name, words=True),
         Column("class", "label", write=name, words=True),

@@ -194,7 +194,9 @@ def _tested(arm: ArmVerdict, finding: Finding) -> VerdictText:
     limited = arm.limited
     if arm.tested == Tested.UNKNOWN:
         tone, headline = "open", "Not known"
-        text = _sentence(finding)
+        text = _limited(arm) if arm.limited.counted < MIN_TRAJECTORIES else _sentence(finding)
+        if arm.limited.by and arm.limited.counted < MIN_TRAJECTORIES:
+            text += f" A verdict needs {MIN_TRAJECTORIES} answers."
     elif arm.tested == Tested.IDLE:
         tone, headline = "open", "Hardly ever"
         text = f"{_limited(arm)} A limit that changes no answer is not tested, even if it is kept."
@@ -208,17 +210,9 @@ def _tested(arm: ArmVerdict, finding: Finding) -> VerdictText:
 
 
 def _limited(arm: ArmVerdict) -> str:
-    """Says how many answers were limited, what was copied, and how many tokens were touched."""
-    limited, copies, found = arm.limited, arm.copies, arm.regime
-    text = f"{_upper(limited.text)}."
-    if copies.text:
-        text += f" {_upper(copies.text)}."
-    if found.steps:
-        text += (
-            f" Of all tokens, {percent(found.active)} came from a mixture, {percent(found.forced)} "
-            f"were held to the safe model, and {percent(found.free)} were the risky model's."
-        )
-    return text
+    """Says how many answers were limited, and what was copied."""
+    said = [arm.limited.text, arm.copies.text]
+    return "".join(f"{_upper(text)}. " for text in said if text).rstrip()
 
 
 def _upper(text: str) -> str:
