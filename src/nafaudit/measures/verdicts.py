@@ -575,9 +575,10 @@ def invariant(
             f"{violations} of {n} trajectories exceed their budget, the worst by {excess:.3g} nats"
         )
         if any(row.admitted for row in arm):
-            text += (
-                " by charges that the decoder itself claims; the replay does not contradict these"
-            )
+            why = "the replay does not contradict these"
+            if tokens is not None:
+                why = "no law is shown at which these could be recomputed, and its tokens agree"
+            text += f" by charges that the decoder itself claims; {why}"
         text += f"; a replay refutes {refuted}" if refuted else ""
         text += f"; {counts}" if counts else ""
         text += f"; {open_question}" if contested else ""

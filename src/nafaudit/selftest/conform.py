@@ -326,8 +326,8 @@ def _budget_shown(trials: Trials, answer: AuditAnswer) -> Answered:
         )
         return Conforms.UNKNOWN, text
     stated = [one for one in answer.findings if one.check == "bookkeeping: stated overspend"]
-    if stated:
-        return Conforms.NO, stated[0].text + _place(stated[0])
+    if stated:  # of the decoder's books, not of what it spends
+        return Conforms.UNKNOWN, stated[0].text + _place(stated[0])
     if arms and all(arm.kept == Kept.WITHIN and not arm.silent for arm in arms):
         return Conforms.YES, "by the laws that it shows, no prefix costs more than it was granted"
     return Conforms.UNKNOWN, answer.overall.why

@@ -158,7 +158,8 @@ def _kept(arm: ArmVerdict, finding: Finding, source: str) -> VerdictText:
             f"worst by {nats(arm.excess)} nats. One is enough to break the promise."
         )
         if "itself claims" in finding.text:
-            text += " These are the decoder's own charges, which the replay does not contradict."
+            text += " These are the decoder's own charges"
+            text += "." if arm.tokens else ", which the replay does not contradict."
         elif arm.tokens is not None:
             text += " That is by the laws that the decoder itself shows."
     elif arm.kept == Kept.REFUTED:
