@@ -296,16 +296,16 @@ def test_a_black_box_is_held_to_its_promise(tmp_path: Path, tiny_pair_paths: Pat
     lines = [{"id": f"p{i}", "text": "The baker said " * (i + 1), "class": "c"} for i in range(5)]
     (tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, lines)))
     decoder = Path(__file__).parents[1] / "runner" / "boxes.py"
-    sizes = ("--k", 3, "--trajectories", 6, "--max-new-tokens", 24, "--out", "r", "--quiet")
+    sizes = ("--k", 3, "--trajectories", 20, "--max-new-tokens", 24, "--out", "r", "--quiet")
     models = ("--safe", safe, "--risky", risky, "--prompts", "p.jsonl")
     done = call("run", *models, *sizes, "--decoder", f"{decoder}:Cold", cwd=tmp_path)
     assert done.returncode == 1, done.stderr
     status, data = verified(tmp_path / "r")
-    assert data["replayed"] == 90
+    assert data["replayed"] == 300
     # A look at less says what it sees, and does not take the place of the whole.
     assert verified(tmp_path / "r", "--sampler", 0)[1]["file"] is None
     assert call("check", "r", cwd=tmp_path).returncode == 1
     fired = {f["check"] for f in data["findings"] if f["verdict"] == "FAILED"}
     # Every number that it claims is true; only its tokens give it away.
     assert status == 1
-    assert {check.split(":")[0] for check in fired} == {"sampler"}
+    assert {check.split(":")[0] for check in fired} <= {"sampling", "budget"}

@@ -300,4 +300,4 @@ def test_the_pytest_example_passes(tmp_path: Path) -> None:
         text=True,
         env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
     )
-    assert done.returncode == 0 and "13 passed" in done.stdout, done.stdout[-3000:]
+    assert done.returncode == 0 and "14 passed" in done.stdout, done.stdout[-3000:]

@@ -168,7 +168,7 @@ def test_what_a_silent_decoder_does_not_show_is_unknown_not_broken() -> None:
         pytest.param(
             broken.Cold,
             "charges",
-            "its tokens are not drawn from the laws that it claims",
+            "draws from the laws that it claims",
             marks=pytest.mark.full,
         ),
         (broken.Ahead, "budget", "24 of 24 trajectories exceed their budget"),
@@ -231,7 +231,7 @@ def test_a_debt_that_is_not_charged_is_named_and_the_sampler_is_not_blamed(
     found = {i.name: i for i in _items(decoder)}
     assert [i.name for i in found.values() if i.answer is Conforms.NO] == ["budget"]
     text = found["budget"].text
-    assert "its tokens fit no debt" in text or "before its debt was paid" in text
+    assert "its tokens fit no debt" in text or "more is spent than was granted" in text
     assert text.endswith("If its promise has none: run it with --no-prefix-debt")
     assert "drawn from" not in text
     without = replace(WORLD, debt=DebtRule(0))
@@ -412,14 +412,14 @@ def test_a_decoder_without_a_debt_is_held_to_the_promise_that_it_makes(tmp_path:
     first = (
         "promise: banked; anchored, ledger banking, no prefix debt, k = 0.25, 1, temperature 0.7"
     )
-    assert first in kept.stdout
+    assert first in " ".join(kept.stdout.split())
     assert kept.returncode == 0, kept.stdout
     result = call("conform", spec, "--k", "4,2,1", "--json", cwd=tmp_path)
     data = json.loads(result.stdout)
     promise = "banked; anchored, ledger banking, prefix debt positives (n = 5), k = 1, 2, 4"
     assert (result.returncode, data["promise"]) == (1, promise)
     (broke,) = [item for item in data["items"] if item["answer"] == "NO"]
-    assert broke["name"] == "charges" and broke["text"].endswith("--no-prefix-debt")
+    assert broke["name"] == "budget" and broke["text"].endswith("--no-prefix-debt")
 
 
 @pytest.mark.full

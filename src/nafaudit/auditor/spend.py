@@ -313,16 +313,15 @@ class SpendAudit:
             elif (stated := _states_overspend(arms[arm], self.levels)) is not None:
                 found.append(ArmFinding(arm, stated))
             tested = promised.get(arm, ()) if arm.k == 0 and not self.lost else ()
-            failed, _ = _judge_tests(tested)
-            if failed is not None and failed.check == _REPEATS:
-                text = f"at k = 0 its answers share their draws: {failed.text}"
-                found.append(ArmFinding(arm, replace(failed, check="sampling: copies", text=text)))
-            elif failed is not None:
+            failed, alike = _judge_tests(tested)
+            if failed is not None:
+                check = "budget: safe model"
                 text = "at k = 0 nothing may be spent, and its tokens are not the safe model's"
-                text = f"{text}: {failed.text}"
-                found.append(
-                    ArmFinding(arm, replace(failed, check="budget: safe model", text=text))
-                )
+                if alike is not None:
+                    check = "sampling: safe model"
+                    text = "at k = 0 its tokens are not independent draws from the safe model"
+                unlike = replace(failed, check=check, text=f"{text}: {failed.text}")
+                found.append(ArmFinding(arm, unlike))
         spent = ClaimComparison(self.levels, self.stops, self.limit, own=False)
         for arm in sorted(open_):
             for one in arms[arm]:
@@ -573,9 +572,9 @@ class _Claims:
         accusing, shared = _judge_tests(tests.findings() if tests.seen else [])
         if accusing is None:
             return _Claims(prices, contradicts, None, shared)
-        text = f"its tokens are not drawn from the laws that it claims: {accusing.text}"
-        if accusing.check == _REPEATS:
-            text = f"its answers share their draws, by the laws that it claims: {accusing.text}"
+        # Where draws depend on each other, that may be all that is wrong.
+        drawn = "independent draws" if shared is not None else "drawn"
+        text = f"its tokens are not {drawn} from the laws that it claims: {accusing.text}"
         return _Claims(prices, contradicts, replace(accusing, check="sampling: claims", text=text))
 
 
@@ -604,18 +603,16 @@ _REPEATS = "sampler: repeats"
 
 
 def _judge_tests(tests: Sequence[Finding]) -> tuple[Finding | None, Finding | None]:
-    """Returns which test of tokens against one law accuses, and which only says that draws depend.
+    """Returns which test of tokens against one law accuses, and which says that draws depend.
 
-    By a law that is known it is known how often answers may repeat each other. Where draws depend
-    on each other, tests of the law count the same evidence several times, and accuse nobody.
+    Each test has its level if tokens are independent draws from that law; by a law that is known it
+    is known how often answers may repeat each other. That answers lean alike accuses nobody.
     """
     failed = {one.check: one for one in tests if one.verdict == CheckWord.FAILED}
-    if _REPEATS in failed:
-        return failed[_REPEATS], None
     dependent = [failed[f"sampler: {n}"] for n in INDEPENDENCE if f"sampler: {n}" in failed]
-    if dependent:
-        return None, dependent[0]
-    return next(iter(failed.values()), None), None
+    law = [one for one in failed.values() if one not in dependent]
+    accusing = next(iter([*law, *(one for one in dependent if one.check == _REPEATS)]), None)
+    return accusing, dependent[0] if dependent else None
 
 
 _BOOKED = {

@@ -313,6 +313,10 @@ def _budget_shown(trials: Trials, answer: AuditAnswer) -> Answered:
         return Conforms.UNKNOWN, _COPIES
     fits = answer.judged.fits if answer.judged is not None else ""
     hint = _NO_DEBT if fits == "no debt" else ""
+    if trials.counts_otherwise:
+        other = trials.debt.other
+        hint = f"; none is over if the debt is counted from {other.laws}"
+        hint += f". If its promise is that: --debt {other.definition}"
     if bad := [arm for arm in arms if arm.kept == Kept.VIOLATED]:
         found = bad[0].finding("invariant")
         told = f"; {bad[0].fits.text}" if bad[0].fits is not None else ""
