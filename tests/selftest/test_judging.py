@@ -128,6 +128,18 @@ def test_lies_about_weights_are_seen_by_the_tokens(kind: type[AnchoredDecoder]) 
     assert "sampling: claims" in found.by
 
 
+@pytest.mark.parametrize(
+    "kind", [sampling.Tempered, sampling.Heated, serving.TopK, serving.EpsilonCut], ids=named
+)
+def test_what_acts_after_the_solve_is_seen_by_the_tokens_of_what_is_shown(
+    kind: type[AnchoredDecoder],
+) -> None:
+    """Such tokens also look as if draws depended on each other: that excuses nothing."""
+    found = judged(kind, replace(SETUP, sizes=(60,)))
+    assert found.overall.verdict in (Kept.REFUTED, Kept.VIOLATED)
+    assert "sampling: claims" in found.by
+
+
 def test_a_weight_that_is_claimed_alone_may_be_a_little_off() -> None:
     """Not caught: its tokens are too close to those of the weight that it claims."""
     found = judged(shown(sampling.ThetaPlusTwentieth, "theta"))
