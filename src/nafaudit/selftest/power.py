@@ -17,7 +17,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from nafaudit.auditor.evidence import LEVEL as LEVEL
-from nafaudit.auditor.evidence import SHARES, Evidence
+from nafaudit.auditor.evidence import Evidence, out_at
 from nafaudit.auditor.family import FAMILIES
 from nafaudit.core.draws import request_place, request_seed, sound_stream
 from nafaudit.core.trajectory import Key, budget_text
@@ -218,7 +218,7 @@ def neyman_pearson(evidence: Evidence, law: str) -> float:
         apart = mean - other_mean
         if apart <= 0:
             return math.inf
-        level = LEVEL * SHARES["laws"]
+        level = math.exp(-out_at())
         spread = ndtri(_POWER) * math.sqrt(variance) - ndtri(level) * math.sqrt(other_variance)
         most = max(most, (spread / apart) ** 2)
     return max(1.0, most)
