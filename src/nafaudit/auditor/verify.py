@@ -356,7 +356,8 @@ class _Verifier:
             if self._spending is not None:
                 self._spending.add(claimed[key], second, self._shown[key], seen)
             if self._boxed:
-                self._truth.append(true_record(claimed[key], second, self.promise))
+                if not self._by_spend:  # else what judges the spend has the records
+                    self._truth.append(true_record(claimed[key], second, self.promise))
                 self._count(self._comparison, claimed[key], second)
             if blocks:
                 self._tests[key.arm].add(key, claimed[key].steps.token, joined(blocks))
